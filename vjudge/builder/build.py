@@ -19,7 +19,7 @@ from vjudge.data.notes import warn
 from vjudge.images import ImageError, open_image
 from vjudge.judging.judge import Judge
 
-_NAME = re.compile(r"\w[\w.-]*")  # an image's name, which names a file of the exported folder
+_NAME = re.compile(r"\w[\w.-]*")  # an image's name: `Build.export` calls its file so
 
 
 def build(
@@ -78,11 +78,11 @@ def build(
     stages = Stages(generator, images, seed_rubrics, options, Path(out).expanduser(), progress)
 
     # 2) the stages, each of which extends the rows of the one before
-    made = stages.make_rubrics()
-    cases = stages.make_cases(made)
+    rubric_rows = stages.make_rubrics()
+    cases = stages.make_cases(rubric_rows)
     rows = stages.make_responses(cases)
 
-    # 3) the account; a complete case has one row per level
+    # 3) the counts; `make_responses` returns complete cases alone, which have one row per level
     n_cases = len(rows) // stages.n_levels
     log = pd.DataFrame(stages.log)
     if not rows:
@@ -93,12 +93,24 @@ def build(
             " max_new_tokens, tolerance or tries",
             RuntimeWarning,
         )
-    n_incomplete = len(cases) - n_cases
-    return Build(generator.name, images, options, rows, len(made), n_cases, n_incomplete, log)
+    return Build(
+        generator.name,
+        images,
+        options,
+        rows,
+        n_rubrics=len(rubric_rows),
+        n_cases=n_cases,
+        n_incomplete=len(cases) - n_cases,
+        log=log,
+    )
 
 
 def _check(images: Mapping, generator: Judge, options: JsonObject) -> None:
     """Refuse options and images that cannot be used, before the generator is asked anything.
+
+    Args:
+        images, generator: as for `build`.
+        options: the numbers that `build` takes, by name.
 
     Raises:
         ValueError, CollectionError: as in `build`.

@@ -1,4 +1,4 @@
-"""What a build came to: the collection, its faults, how diverse its criteria are; its export."""
+"""The result of a build: the collection with its export, its faults, its criteria's diversity."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from vjudge.metrics import length_test
 from vjudge.prompts.wordings import ASSETS
 from vjudge.results import NotComputed, Result, analysis
 
-TOLERATED_BALANCE = 0.05  # how far the share of better and longer responses may lie from a half
+# How far from a half the share of pairs may lie in which the better response is the longer one.
+TOLERATED_BALANCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Build:
 
     @property
     def balance(self) -> tuple[float, float]:
-        """Whether length predicts the score.
+        """Measure whether length predicts the score.
 
         Returns:
             The share of pairs of responses to one instruction in which the better response is the
@@ -94,7 +95,8 @@ class Build:
     def diversity(self, seeds: str | Path = "general") -> Result:
         """Show how similar each criterion is to its closest seed, and to its closest other rubric.
 
-        Similarity is rapidfuzz's ratio: the percentage of characters in the same order.
+        Similarity is rapidfuzz's ratio: the percentage of characters in the same order. "The
+        closest other rubric" is the most similar other criterion of this build.
 
         Args:
             seeds: as for `build`.
@@ -102,12 +104,12 @@ class Build:
         Raises:
             NotComputed: nothing was built.
         """
-        criteria = list({row["criteria"]: None for row in self.rows})
+        criteria = list({row["criteria"]: None for row in self.rows})  # each once, in order
         if not criteria:
             raise NotComputed("nothing was built; see caught()")
         texts = list(map(faults.normal, criteria))
         seed_texts = [faults.normal(seed["criteria"]) for seed in load_seeds(seeds)]
-        similarities = process.cdist(texts, texts, scorer=fuzz.ratio)  # (N, N)
+        similarities = process.cdist(texts, texts, scorer=fuzz.ratio)  # (criteria, criteria)
         np.fill_diagonal(similarities, -1)  # a criterion is not its own neighbour
         table = pd.DataFrame({"criterion": criteria})
         table["closest seed"] = process.cdist(texts, seed_texts, scorer=fuzz.ratio).max(axis=1)
@@ -185,7 +187,10 @@ class Build:
         return folder
 
     def _write_rows(self, folder: Path) -> None:
-        """Write the rows to train.parquet, and each image once to images/."""
+        """Write the rows to train.parquet, and each image once to images/.
+
+        The written rows name their image by its path in the folder.
+        """
         (folder / "images").mkdir(parents=True, exist_ok=True)
         rows = []
         for row in self.rows:
@@ -197,7 +202,12 @@ class Build:
 
 
 def _caught_reading(table: pd.DataFrame, n_answers: int) -> str:
-    """Say how many answers were rejected, most often why, and whether planted faults were found."""
+    """Say how many answers were rejected, most often why, and whether planted faults were found.
+
+    Args:
+        table: one row per kind of fault; columns fault, found and, to compare, planted.
+        n_answers: all answers of the generator.
+    """
     if table.empty:
         return f"None of {n_answers:,} answers was rejected."
     worst = table.loc[table["found"].idxmax()]
@@ -215,11 +225,16 @@ def _caught_reading(table: pd.DataFrame, n_answers: int) -> str:
 
 
 def _draw_faults(table: pd.DataFrame, **options: Any) -> Figure:
-    """Draw a bar per kind of fault that was found, beside that of the planted ones."""
+    """Draw a bar per kind of fault: how many were found and, beside it, how many were planted.
+
+    Args:
+        table: as for `_caught_reading`.
+        options: of `plots.page`.
+    """
     # From bottom to top the last kind comes first, and "found" before "planted".
     bars = table.set_index("fault").iloc[::-1, ::-1]
     with plots.page(**options) as paper:
-        fig, ax = paper.subplots(0.9 + 0.28 * len(bars))
+        fig, ax = paper.subplots(0.9 + 0.28 * len(bars))  # inches: the axis, and each bar
         bars.plot.barh(ax=ax, width=0.76, legend=False)
         for container in ax.containers:
             ax.bar_label(container, padding=2)
@@ -230,11 +245,16 @@ def _draw_faults(table: pd.DataFrame, **options: Any) -> Figure:
 
 
 def _draw_diversity(similarities: pd.DataFrame, **options: Any) -> Figure:
-    """Draw a histogram per column of similarities in percent, side by side."""
+    """Draw a histogram per column of similarities in percent, side by side.
+
+    Args:
+        similarities: a row per criterion, NaN where it has no neighbour.
+        options: of `plots.page`.
+    """
     with plots.page(**options) as paper:
         fig, panels = paper.panels(
             {name: similarities[name].dropna() for name in similarities},
-            0.7,
+            0.7,  # height by width
             across="characters in the same order (%)",
             up="criteria",
             shared=False,

@@ -86,7 +86,7 @@ MARKUP = (  # name, example, pattern
         "[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]",
     ),
 )
-_MARKUP = re.compile("|".join(pattern for *_, pattern in MARKUP), re.IGNORECASE | re.MULTILINE)
+_MARKUP = re.compile("|".join(pattern for _, _, pattern in MARKUP), re.IGNORECASE | re.MULTILINE)
 
 # Fragments of the patterns below, in English and German
 _NUMERALS = (
@@ -202,7 +202,7 @@ JUDGEMENTS = (
         r"(?:根据|按照|依据|根據|依據)(?:本|此|该|這個|这个)?[评評]分(?:标准|標準|细则)",
     ),
 )
-_JUDGES_ITSELF = re.compile("|".join(pattern for *_, pattern in JUDGEMENTS), re.IGNORECASE)
+_JUDGES_ITSELF = re.compile("|".join(pattern for _, _, pattern in JUDGEMENTS), re.IGNORECASE)
 # A sentence or a line that is nothing but a verdict, such as "So the overall score is 3/5.",
 # "**Rating:** 3", "Daher ist die Gesamtnote 3." or "因此，总体得分是3。"
 _VERDICT = re.compile(
@@ -229,14 +229,16 @@ def read_answer(record: Mapping, schema: Mapping) -> dict:
     """Read the JSON object of an answer: bare, in a fenced block or with prose around it.
 
     Args:
-        record: the answer's text, failure and finish.
+        record: the keys "text", "failure" (a reason, or None) and "finish" ("stop" where the answer
+            is complete).
         schema: the JSON schema of the object; the first object that satisfies it is taken.
 
     Raises:
         Fault: there is no such object: the request failed, the generator refused, the answer was
             truncated, or it holds no JSON or JSON of another form.
     """
-    # 1) requests without an answer; one that was turned down would be so again, and has no note
+    # 1) requests without an answer; a request that was turned down would be turned down again, so
+    #    that its fault gets no note, which makes it final
     failure = record["failure"]
     if failure:
         if "refused" in failure or "filter" in failure:
@@ -267,12 +269,20 @@ def read_answer(record: Mapping, schema: Mapping) -> dict:
 
 
 def self_judgement(text: str, scores: Container[float] = range(101)) -> str:
-    """Find the phrase in which a text judges itself; empty where its numbers are content.
+    """Find the phrase in which a text judges itself.
 
     A text judges itself, in English, German or Chinese, where
     - it grades itself, or speaks of the rubric or of planned errors (`JUDGEMENTS`);
     - `parse` reads a verdict in it;
     - its first or last sentence does nothing but state a score, and that is one of `scores`.
+
+    Args:
+        text: to search.
+        scores: those that a sentence must not state; other numbers count as content.
+
+    Returns:
+        The phrase, or a description of the verdict's form; empty where the text does not judge
+        itself.
 
     >>> self_judgement("The scoreboard says that the score is 3.")
     ''
@@ -290,6 +300,7 @@ def self_judgement(text: str, scores: Container[float] = range(101)) -> str:
     sentences = _SENTENCES.split(text)
     for sentence in (sentences[0], sentences[-1]):
         verdict = _VERDICT.fullmatch(sentence)
+        # "So the score is 3" and "Score: 3" are verdicts; "The score is 3" may be of a game.
         if verdict and (verdict["so"] or verdict["label"]) and _value(verdict) in scores:
             return verdict[0].strip()
     return ""
@@ -302,6 +313,9 @@ def check_text(name: str, text: str, scores: Container[float] = ()) -> str:
         name: of the field, for messages.
         text: as the generator wrote it.
         scores: scores that the text must not state; empty for a text that may judge itself.
+
+    Returns:
+        The text without white space around it.
 
     Raises:
         Fault: the text is blank, copied from the sample, holds markup or judges itself.
@@ -343,6 +357,7 @@ def check_feedback(text: str, score: int) -> str:
             note = f"the feedback stated another score than the one asked for, {score}."
             raise Fault("contradiction", detail, note)
         text = text.removesuffix(closing_line)
+    # An empty text was nothing but its closing; `check_text` below refuses it as blank.
     opening = _VERDICT.fullmatch(opening_line)
     if text and opening and opening["overall"] and _value(opening) == score:
         raise Fault(
@@ -357,7 +372,16 @@ def normal(text: str) -> str:
 
 
 def check_length(name: str, text: str, limits: Mapping) -> None:
-    """Raise a `Fault` where a text has fewer words than limits["least"] or more than ["most"]."""
+    """Check the number of words of a text, by `n_words`.
+
+    Args:
+        name: of the text, for messages.
+        text: to check.
+        limits: the keys "least" and "most": the allowed numbers of words.
+
+    Raises:
+        Fault: the text has fewer or more words.
+    """
     length = n_words(text)
     if not limits["least"] <= length <= limits["most"]:
         allowed = f"{limits['least']} to {limits['most']}"

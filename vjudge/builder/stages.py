@@ -130,9 +130,10 @@ class Stages:
         self.n_batches = 0
         self.log: list[JsonObject] = []
         # What was written so far, to find repetitions. All texts as `faults.normal` returns them.
-        self.criteria: dict[str, str] = {}
+        self.criteria: dict[str, str] = {}  # a seed's number, or a rubric's id -> criteria
         for number, seed in enumerate(self.seeds, start=1):
             self.criteria[f"seed {number}"] = faults.normal(seed["criteria"])
+        # image -> id of a case -> instruction
         self.instructions: dict[str, dict[str, str]] = {image: {} for image in self.images}
         self.texts: set[str] = set()  # reference answers, responses and feedback
 
@@ -149,7 +150,7 @@ class Stages:
             inputs = {"number": self.options["rubrics"] + N_SPARE, "examples": examples}
             brainstorms.append(Task({"id": image, "group": image}, inputs))
 
-        # 2) a rubric of each criterion
+        # 2) a rubric made of each criterion; `read_ideas` turned the criteria into tasks
         refinements = []
         for row in self.ask("brainstorm", brainstorms, self.read_ideas):
             refinements += row["refinements"]
@@ -163,7 +164,11 @@ class Stages:
         return rubrics
 
     def read_ideas(self, task: Task, answer: JsonObject) -> JsonObject:
-        """Turn brainstormed criteria into tasks of the next stage, under the key "refinements"."""
+        """Turn brainstormed criteria into tasks of the next stage.
+
+        Returns:
+            One cell, "refinements": a list of tasks.
+        """
         image = task.row["group"]
         refinements = []
         for number, idea in enumerate(answer["criteria"][: task.inputs["number"]]):
@@ -177,7 +182,11 @@ class Stages:
         return {"refinements": refinements}
 
     def read_rubric(self, task: Task, answer: JsonObject) -> JsonObject:
-        """Return a rubric; raise a Fault where its levels are not as asked, or it is not new."""
+        """Return the cells of a refined rubric: criteria and descriptions.
+
+        Raises:
+            Fault: its levels are not as asked, or its criteria are a near duplicate.
+        """
         text = check_text("criteria", answer["criteria"])
         levels = [check_text("descriptions", level) for level in answer["descriptions"]]
         if len(levels) != self.n_levels or len(set(levels)) != self.n_levels:
@@ -192,7 +201,11 @@ class Stages:
         return {"criteria": text, "descriptions": levels}
 
     def read_fit(self, task: Task, answer: JsonObject) -> JsonObject:
-        """Return no cells; raise a Fault where the generator finds the rubric not applicable."""
+        """Accept a rubric that the generator finds applicable to the image, with no new cells.
+
+        Raises:
+            Fault: the generator finds it not applicable.
+        """
         reason = check_text("reason", answer["reason"])
         if not answer["judgeable"]:
             raise Fault("not judgeable", f"{task.row['criteria'][:60]!r}: {reason[:120]}")
@@ -213,9 +226,14 @@ class Stages:
         return cases
 
     def read_case(self, task: Task, answer: JsonObject) -> JsonObject:
-        """Return instruction and reference answer; raise a Fault where they are not as asked."""
-        scores = range(1, self.n_levels + 1)
+        """Return the cells of a case: instruction and reference answer.
+
+        Raises:
+            Fault: a text is not as asked, or the instruction repeats another one of its image.
+        """
+        scores = range(1, self.n_levels + 1)  # an instruction may state none of them as a verdict
         instruction = check_text("instruction", answer["instruction"], scores)
+        # The reference answer earns the highest score, which is the one that it may not state.
         reference = check_text("reference_answer", answer["reference_answer"], scores[-1:])
         check_length("reference_answer", reference, task.inputs)
         earlier = self.instructions[task.row["group"]]
@@ -229,7 +247,7 @@ class Stages:
     # -- a response and feedback for each score of each case, of similar length
 
     def make_responses(self, cases: Sequence[JsonObject]) -> list[JsonObject]:
-        """Return rows with a response, of the cases that have one for every score."""
+        """Return a row per response, of those cases alone that have a response for every score."""
         tasks = []
         for case in cases:
             length = n_words(case["reference_answer"])
@@ -250,11 +268,16 @@ class Stages:
         return [row for row in accepted if n_accepted[_case_of(row)] == self.n_levels]
 
     def read_response(self, task: Task, answer: JsonObject) -> JsonObject:
-        """Return response and feedback; raise a Fault where they are not as asked, or not new."""
+        """Return the cells of a response: the response and its feedback.
+
+        Raises:
+            Fault: a text is not as asked, or repeats an earlier one.
+        """
         score = task.inputs["score"]
         response = check_text("response", answer["response"], (score,))
         check_length("response", response, task.inputs)
         feedback = faults.check_feedback(answer["feedback"], score)
+        # The prefix keeps feedback apart: a feedback may be worded like some response.
         new_texts = {faults.normal(response), f"feedback {faults.normal(feedback)}"}
         if new_texts & self.texts:
             detail = f"{response[:60]!r} or its feedback stands elsewhere"
@@ -307,6 +330,13 @@ class Stages:
     def _answers(self, stage: str, tasks: Sequence[Task], attempt: int) -> list[JsonObject]:
         """Return a record per task: from the folder where it was asked before, else by asking.
 
+        Args:
+            stage, tasks: as for `ask`.
+            attempt: number of the attempt, from 0.
+
+        Returns:
+            What `_record` makes of each answer, in the order of the tasks.
+
         Raises:
             BuildError: some call got no answer, for a reason that may pass.
         """
@@ -345,7 +375,7 @@ class Stages:
 
 
 def _record(answer: Answer, _: Question) -> JsonObject:
-    """Return what is recorded of an answer; `collect` also passes the question, unused here."""
+    """Return what is recorded of an answer; `collect` also passes its question, unused here."""
     return {
         "text": answer.text,
         "failure": answer.failure,
@@ -357,7 +387,10 @@ def _record(answer: Answer, _: Question) -> JsonObject:
 def task_text(stage: str, inputs: Mapping, *, note: str = "") -> str:
     """Write the user's turn of a prompt: the task, its inputs, the form of the answer.
 
-    With a note it also says why an earlier answer was rejected.
+    Args:
+        stage: a key of `STAGES`.
+        inputs: as plain JSON values.
+        note: why the answer of the previous attempt was rejected; empty to say nothing of it.
     """
     task = " ".join(STAGES[stage]["task"])
     input_text = json.dumps(inputs, ensure_ascii=False, indent=1)
@@ -374,6 +407,6 @@ def _case_of(row: JsonObject) -> str:
 
 
 def _rubric(row: JsonObject) -> JsonObject:
-    """Return a row's rubric as prompts give it to the generator."""
+    """Return a row's rubric as prompts give it: criteria, and a dict score -> description."""
     levels = {str(score): text for score, text in enumerate(row["descriptions"], start=1)}
     return {"criteria": row["criteria"], "descriptions": levels}

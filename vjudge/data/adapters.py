@@ -51,7 +51,9 @@ class Adapter:
     benchmark: str = ""
 
     def read(self, row: object) -> CheckedRow:
-        """Bring a row of the set into canonical form; its other columns are kept.
+        """Bring a row of the set into canonical form.
+
+        Columns that the set's description does not mention are kept as they are.
 
         Returns:
             The row, and what is wrong with it.
@@ -68,12 +70,14 @@ class Adapter:
                 if values[name] is None:
                     values[name] = as_python(row.get(column))
         cells = {name: cell for name, cell in row.items() if name not in used} | values
-        # The set's own function sees these values and all columns of the row.
+        # Add the cells for which a name does not suffice: their function sees the columns of the
+        # row and, under the canonical names, the values found so far.
         try:
             if self.extra_cells is not None:
                 cells |= self.extra_cells({**row, **values})
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            # The functions below word their errors "COLUMN: REASON".
+            # The functions below word their errors "COLUMN: REASON". Other errors, such as the
+            # KeyError of a missing column, have no reason, and their type's name stands for it.
             field, _, reason = str(error).partition(": ")
             remedy = "correct it or leave the row out"
             return cells, [(field, reason or type(error).__name__, remedy)]
@@ -124,12 +128,21 @@ def adapter_of(columns: Iterable, names: Sequence[str], schema: str | None) -> A
 
 
 def _rubric(row: Row) -> dict:
-    """Collect the five columns of level descriptions."""
+    """Collect the level descriptions from their five columns."""
     return {"descriptions": list(map(row.get, _LEVELS))}
 
 
 def _preference(row: Row, column: str, choices: Mapping[str, str]) -> dict:
-    """Translate the label in a column by `choices`; a missing label gives None."""
+    """Translate the label in a column into a preference; a missing label gives None.
+
+    Args:
+        row: of the published set.
+        column: of the labels.
+        choices: label -> "a", "b" or "tie".
+
+    Raises:
+        ValueError: `choices` lacks the label.
+    """
     label: Any = row.get(column)
     if is_missing(label):
         return {"preference": None}
@@ -139,8 +152,9 @@ def _preference(row: Row, column: str, choices: Mapping[str, str]) -> dict:
 
 
 def _conversation(row: Row) -> dict:
-    """Take a training conversation as it is: its prompt, without image placeholders, and answer.
+    """Return the two texts of a training conversation, its prompt and its answer, as they are.
 
+    Only the image placeholders at the start of the prompt are removed.
     LLaVA-Critic-113k and kaistAI/prometheus-vision's sample_train_data.json have such rows.
     """
     human, assistant = row["conversations"]
@@ -161,7 +175,7 @@ _CATEGORIES = {
 
 
 def _vl(row: Row) -> dict:
-    """VL-RewardBench: `human_ranking` has the rank of each response, 0 for the preferred one.
+    """Read a row of VL-RewardBench: `human_ranking` ranks two responses, 0 for the preferred one.
 
     The prefix of the id gives the category (vl-rewardbench/VL_RewardBench cal.py). The column
     `query_source` looks like a category and is none.
@@ -184,7 +198,7 @@ _LABEL = "human human_answer Human_answer"  # the name differs by file, and with
 
 
 def _mllm_pair(row: Row) -> dict:
-    """MLLM-as-a-Judge, pairs: the label is A, B or C (a tie)."""
+    """Read a pair of MLLM-as-a-Judge, whose label is A, B or C (a tie)."""
     cells = _preference(row, "human", {"A": "a", "B": "b", "C": "tie"})
     for side, column in (("a", "answer1"), ("b", "answer2")):
         cells[f"policy_{side}"] = row[column]["name"]
@@ -193,7 +207,11 @@ def _mllm_pair(row: Row) -> dict:
 
 
 def _mllm_batch(row: Row) -> dict:
-    """MLLM-as-a-Judge, batches: the label is the answers' letters, best first, such as "CAB"."""
+    """Read a batch of MLLM-as-a-Judge, whose label lists the answers' letters, best first.
+
+    Raises:
+        ValueError: the label is no order of the answers.
+    """
     answers = as_python(row["answers"])
     letters = "ABCDEFGHIJ"[: len(answers)]
     order = str(row["human"])
@@ -201,11 +219,12 @@ def _mllm_batch(row: Row) -> dict:
         raise ValueError(f"human: {order!r} does not order the {len(answers)} answers {letters}")
     return {
         "responses": [answer["answer"] for answer in answers],
-        "ranks": [order.index(letter) + 1.0 for letter in letters],  # "CAB" -> [2, 3, 1]
+        # "CAB" -> [2, 3, 1]: A comes second, B third and C first.
+        "ranks": [order.index(letter) + 1.0 for letter in letters],
     }
 
 
-_WINNERS = {
+_WINNERS = {  # label in the column `winner` -> preference
     "model_a": "a",
     "model_b": "b",
     "tie": "tie",
@@ -215,9 +234,9 @@ _WINNERS = {
 
 
 def _mt_bench(row: Row) -> dict:
-    """MT-Bench's votes: two conversations and the model that won.
+    """Read a vote of MT-Bench: two conversations, and the model that won at the row's turn.
 
-    A response is the first answer; at turn 2 and later the further turns follow it.
+    The response at turn 1 is the first answer. At turn 2 the second question and answer follow it.
     """
     cells = _preference(row, "winner", _WINNERS)
     for side in "ab":
@@ -237,8 +256,12 @@ def _mt_bench(row: Row) -> dict:
 def llava_bench_rows(tables: Iterable[list[dict]]) -> list[dict]:
     """Join the three files of a LLaVA-Bench (questions, answers, captions) into rows.
 
-    GPT-4's answer, written from a caption, is the reference. The column `caption`, later `context`,
-    is what the set's own judge reads in place of the image: the captions, for COCO with the boxes.
+    GPT-4's answer, written from a caption, is the reference. The column `caption`, which the
+    adapter renames to `context`, is what the set's own judge reads in place of the image: the
+    captions, for COCO followed by the boxes of objects.
+
+    Args:
+        tables: the rows of the three files, in this order.
     """
     questions, answers, captions = tables
     answer_of = {entry["question_id"]: entry["text"] for entry in answers}
@@ -268,7 +291,14 @@ _PAIRED = _NAMES | {"response_a": "orig_response_A", "response_b": "orig_respons
 
 
 def _orig(name: str, *columns: str, **options: Any) -> Adapter:
-    """Describe a set with `orig_*` columns, on the hub under its authors' two accounts."""
+    """Describe a set with `orig_*` columns, on the hub under its authors' two accounts.
+
+    Args:
+        name: of the set, also on the hub.
+        columns: beside `orig_instruction`, those that a table must have to belong to the set.
+        options: further fields of `Adapter`; they replace the ones made here, which are of items
+            with a response and a score.
+    """
     ids = (f"prometheus-eval/{name}", f"kaist-ai/{name}")
     settings: Any = {"names": _SCORED, "extra_cells": _rubric, "ids": ids}
     return Adapter(name, ("orig_instruction", *columns), **settings | options)
@@ -278,7 +308,13 @@ _MLLM = {"images": "image_path", "instruction": "instruction", "category": "orig
 
 
 def _mllm(kind: str, columns: Sequence[str], extra_cells: Callable | None, **names: str) -> Adapter:
-    """Describe a part of MLLM-as-a-Judge (Dongping-Chen/MLLM-Judge, Dataset/)."""
+    """Describe a part of MLLM-as-a-Judge (Dongping-Chen/MLLM-Judge, Dataset/).
+
+    Args:
+        kind: "score", "pair" or "batch".
+        columns: beside those of all parts, the ones that a table must have to belong to this part.
+        extra_cells, names: as in `Adapter`; names in addition to those of all parts.
+    """
     return Adapter(
         f"MLLM-as-a-Judge ({kind})",
         ("instruction", "image_path", *columns),
@@ -289,7 +325,12 @@ def _mllm(kind: str, columns: Sequence[str], extra_cells: Callable | None, **nam
 
 
 def _llava(kind: str, *files: str) -> Adapter:
-    """Describe a LLaVA-Bench, a folder with files of questions, answers and captions."""
+    """Describe a LLaVA-Bench.
+
+    Args:
+        kind: "Wild" or "COCO".
+        files: of questions, answers and captions, in this order.
+    """
     return Adapter(
         f"LLaVA-Bench-{kind}",
         ("question_id", "image", "text", "category"),

@@ -115,10 +115,12 @@ def _rating_texts(text: str, decimal: str | None) -> list[str]:
 
 
 def _name(cell: object) -> str | None:
+    """Read an id or a group as text."""
     return None if is_missing(cell) else str(cell)
 
 
 def _text(cell: object) -> str | None:
+    """Read a text; None where it is missing or blank."""
     if is_missing(cell):
         return None
     if not isinstance(cell, str):
@@ -147,11 +149,15 @@ def _levels(cell: object) -> list | dict | None:
 
 
 def _lowest(cell: object) -> int | None:
+    """Read the lowest score of a rubric, which must be a whole number."""
     return None if is_missing(number(cell)) else lowest_of({"lowest": cell})
 
 
 def _criteria(cell: object) -> Any:
-    """Read criteria: a text, or a list of named criteria, which `criteria_of` checks."""
+    """Read criteria: a text, or a list of named criteria, which `criteria_of` checks.
+
+    A text that holds such a list as JSON or Python is read as the list.
+    """
     unwrapped = _unwrapped(cell)
     if isinstance(unwrapped, list) and all(isinstance(entry, Mapping) for entry in unwrapped):
         cell = unwrapped
@@ -170,12 +176,18 @@ def _choice(cell: object) -> str | None:
 
 
 def _unwrapped(cell: object) -> Any:
-    """Parse a list or mapping that stands in a text as JSON or Python; return others unchanged."""
+    """Parse a text that holds a list or a mapping as JSON or Python.
+
+    Any other cell is returned unchanged, and so is a text that only begins like a list.
+
+    Raises:
+        ValueError: the list is written without commas.
+    """
     if not isinstance(cell, str) or cell.lstrip()[:1] not in ("[", "{"):
         return cell
     with suppress(ValueError, RecursionError):
         return json.loads(cell)
-    if re.search(r"(['\"])\s+\1", cell):
+    if re.search(r"(['\"])\s+\1", cell):  # ['a' 'b'], which Python would read as ['ab']
         raise ValueError("is a list without commas, as NumPy prints one; write it as JSON")
     with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
         return ast.literal_eval(cell.strip())
@@ -199,8 +211,10 @@ def _pictures(cell: object) -> list | None:
     if isinstance(cell, list | tuple):
         images = []
         for element in cell:
+            # A missing element stays, so that the one who opens it can name its position.
             images += _pictures(element) or [element]
         return images
+    # The dict of the datasets library, with neither bytes nor a path: a missing image.
     if isinstance(cell, Mapping) and cell.get("bytes") is None and is_missing(cell.get("path")):
         return None
     if is_missing(cell) or (isinstance(cell, str) and not cell):
@@ -220,7 +234,7 @@ def _picture_text(text: str) -> Any:
 
 
 def _pixels(array: np.ndarray) -> np.ndarray:
-    """Turn integer pixels into 8 bits where their values fit; Arrow makes them wide integers."""
+    """Turn integer pixels into 8 bits where their values fit; Arrow stores them in 64 bits."""
     if array.dtype.kind == "i" and 0 <= array.min() <= array.max() < 256:
         return array.astype(np.uint8)
     return array

@@ -29,6 +29,7 @@ from vjudge.records import (
 )
 
 RUBRIC: Collection[str] = ("criteria", "descriptions")
+# Reasons and remedies of the problems below
 _UNNAMED = "name it, or give an empty list, which says on purpose that there are none"
 _KINDS = {  # the column that tells a kind of row -> what such rows hold, and the method for them
     "response": "one response each: use judge.grade(items)",
@@ -105,7 +106,12 @@ def validate(
 
 
 def _check_kind(rows: Rows, pairs: bool | None) -> None:
-    """Refuse rows of pairs where items are asked for, and items where pairs are."""
+    """Refuse a collection whose columns show that its rows are of another kind than `pairs` says.
+
+    Args:
+        rows: canonical rows.
+        pairs: True for pairs, False for items; None accepts every kind.
+    """
     if pairs is None:
         return
     kinds = _KINDS.keys() & rows.columns
@@ -121,7 +127,15 @@ def _row_faults(
     pair: bool | None,
     pictures: Callable,
 ) -> RowFaults:
-    """List what is wrong with one canonical row, apart from its id; see `validate`."""
+    """List what is wrong with one canonical row, apart from its id.
+
+    Args:
+        row: in canonical form.
+        layout: of the row's table, which suggests remedies.
+        needs: as for `validate`.
+        pair: whether the row must be a pair (True) or an item (False); None decides by its columns.
+        pictures: as for `validate`.
+    """
     if pair is None:
         pair = "response_a" in row
     if needs is None:
@@ -133,10 +147,11 @@ def _row_faults(
     for column, position, source in pictures_in(row):
         try:
             pictures(source)
-        except ImageError as error:  # its message is "REASON; REMEDY"
+        except ImageError as error:
+            # Its message is "REASON; REMEDY", and the reason may hold further semicolons.
             reason, _, remedy = str(error).rpartition("; ")
             faults.append((f"{column}[{position}]", reason, remedy))
-    # Scores are compared with the rubric where it is valid; the rows of pairs have none.
+    # Scores can be compared with a valid rubric only; pairs have a preference in their place.
     rubric = _rubric_faults(row, needs)
     if not rubric and not pair:
         return faults + _score_faults(row)
@@ -144,7 +159,13 @@ def _row_faults(
 
 
 def _rubric_faults(row: Row, needs: Collection[str]) -> RowFaults:
-    """List what keeps a row's rubric from being one."""
+    """List what is wrong with a row's rubric.
+
+    Args:
+        row: in canonical form.
+        needs: the columns that the judge is shown. A row that has no level descriptions is at
+            fault only in these.
+    """
     try:
         lowest = lowest_of(row)
     except ValueError as error:
@@ -161,7 +182,7 @@ def _rubric_faults(row: Row, needs: Collection[str]) -> RowFaults:
             faults.append(("lowest", reason, "leave it out"))
     criteria, named = criteria_of(row.get("named_criteria") or row.get("criteria"))
     for field, reason in rubric_faults(criteria, levels, lowest=lowest, named=named):
-        if levels is None:  # a row without a rubric is bad only where the judge is shown one
+        if levels is None:  # a row without a rubric has a fault only where the judge is shown one
             if field not in needs:
                 continue
             reason = _NOT_SHOWN
@@ -171,7 +192,7 @@ def _rubric_faults(row: Row, needs: Collection[str]) -> RowFaults:
 
 
 def _score_faults(row: Row) -> RowFaults:
-    """List the columns of scores that have one off the scale of the row's rubric."""
+    """Return a fault per column in which some score is off the scale of the row's rubric."""
     faults = []
     for field in ("gold", "human_scores"):
         off = off_scale(row, field)
@@ -186,13 +207,13 @@ def _score_faults(row: Row) -> RowFaults:
 def check_rows(
     rows: Sequence[Row], field: str, sound: Sequence[bool], reason: str, remedy: str
 ) -> None:
-    """Refuse rows of which a field is unsound, or whose id is missing or not unique.
+    """Refuse rows with an invalid field, or with an id that is missing or not unique.
 
     Args:
         rows: canonical rows.
         field: the column that was checked.
-        sound: for each row whether the field may be used.
-        reason, remedy: of a row whose field is unsound.
+        sound: for each row whether the field is valid.
+        reason, remedy: for the problem of a row whose field is invalid.
 
     Raises:
         CollectionError: names every such row.

@@ -64,7 +64,10 @@ def as_rows(items: Any, columns: Mapping | None = None, people: Sequence | None 
 
 
 def _is_row(items: object) -> bool:
-    """Tell whether a mapping is one row, which holds some text, and not a table by columns."""
+    """Tell whether a mapping is one row, and not a table by columns.
+
+    A cell of a row may be a text; in a table every value is a list.
+    """
     return isinstance(items, Mapping) and any(isinstance(cell, str) for cell in items.values())
 
 
@@ -98,15 +101,17 @@ def make_collection(
         CollectionError: every bad row of the user's own collection. Bad rows of a published set
             are kept, with the reason in `fault`, unless all are bad.
     """
-    # 1) a collection that was made before needs nothing
+    # 1) a data set that already has the canonical columns needs nothing but its limit
     if isinstance(rows, Dataset):
         rows = rows.select(range(len(rows))[:limit])
-        canonical_types = features_of(rows.column_names).items() <= rows.features.items()
-        if canonical_types and not columns and not people:
+        is_canonical = features_of(rows.column_names).items() <= rows.features.items()
+        if is_canonical and not columns and not people:
             return rows
 
     # 2) the layout of the columns, and the published set that they belong to
-    if names[1:2] == [METADATA]:  # the table of a folder of images, with the columns of `datasets`
+    # names[1] is the stem of the file: metadata.csv is the table of a folder of images, in which
+    # the datasets library looks for the column "file_name".
+    if names[1:2] == [METADATA]:
         columns = {"file_name": "image"} | dict(columns or {})
     source = as_rows(rows, columns, people)
     adapter = adapter or adapter_of(source.columns, names, schema)
@@ -143,9 +148,15 @@ def _read(
     """Yield each row in canonical form, with an id and resolved image paths, and its faults.
 
     Warns where images of the user's own collection are outside of its folder.
+
+    Args:
+        source: the rows.
+        indices: of the rows to read.
+        adapter: the published set that the rows belong to; None for the user's own rows.
+        folder, needed: as for `make_collection`.
     """
     subfolders = _SUBFOLDERS if adapter else ["."]
-    outside: list[str] = []
+    outside: list[str] = []  # image files
     ids = Counter[str]()
     for index, row in zip(indices, source.arranged(indices), strict=True):
         if adapter:
@@ -155,7 +166,7 @@ def _read(
         if folder is not None and not faults:
             faults, files = resolve_paths(cells, folder, subfolders)
             outside += files
-        # Check the user's own rows; number the repeated ids of published sets.
+        # Check the user's own rows. In a published set a repeated id gets a number: "7", "7#2".
         id = id_of(cells) or str(index)
         ids[id] += 1
         if needed and not adapter and not faults:
@@ -175,7 +186,7 @@ def _missing(row: Mapping, layout: Layout, needed: Collection[str]) -> RowFaults
     if has_own_texts(row):
         return []
     # "response_a" and "response_b" count as "response".
-    faults = layout.missing_texts(row)
+    faults = layout.missing_texts(row)  # (column, reason, remedy) each
     return [fault for fault in faults if fault[0].partition("_")[0] in needed]
 
 
@@ -187,7 +198,7 @@ def _dataset(table: list[dict]) -> Dataset:
     names = dict.fromkeys(itertools.chain.from_iterable(table))
     canonical = features_of(names)
     columns = []
-    for name in canonical | names:
+    for name in canonical | names:  # in this order, each once
         values = [cells.get(name) for cells in table]
         values = [_EMPTY.get(name) if cell is None else cell for cell in values]
         features = datasets.Features({name: canonical[name]}) if name in canonical else None
@@ -200,13 +211,18 @@ def _dataset(table: list[dict]) -> Dataset:
 
 
 def _described(items: Dataset, adapter: Adapter, table: list[dict]) -> Dataset:
-    """Record which published set a data set is, and warn of its unreadable rows with a count."""
+    """Record which published set a data set is, and warn of its unreadable rows with a count.
+
+    Args:
+        items: the data set, which is changed and returned.
+        adapter: the published set.
+        table: the rows of `items`; an unreadable one has the reason in `fault`.
+    """
     reasons = Counter(cells["fault"] for cells in table if cells.get("fault"))
     if reasons:
         listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.items())
         unread = f"{reasons.total()} of {len(table)} rows could not be read"
-        text = f"{adapter.name}: {unread} and are kept with the reason in `fault`: {listed}"
-        warn(text)
+        warn(f"{adapter.name}: {unread} and are kept with the reason in `fault`: {listed}")
     return record_origin(items, schema=adapter.name, benchmark=adapter.benchmark)
 
 
@@ -222,7 +238,7 @@ def origin(items: Items) -> dict:
     """
     if not isinstance(items, Dataset):
         return {}
-    with suppress(ValueError):  # a description that somebody else wrote is no JSON
+    with suppress(ValueError):  # a description that vjudge did not write is no JSON
         return json.loads(items.info.description)
     return {}
 

@@ -20,7 +20,8 @@ from vjudge.data.notes import warn
 from vjudge.data.schema import CollectionError
 
 _ANSWERED = re.compile(r"(.+)\.responses")  # Argilla's columns of answers: "quality.responses"
-_NO_COLUMNS = ("responses", "suggestions", "vectors")  # fields of a record that are no columns
+# Fields of an Argilla record that become no columns.
+_NO_COLUMNS = ("responses", "suggestions", "vectors")
 # Argilla's columns about a question: "quality.responses.users", "quality-suggestion"
 _ABOUT_QUESTION = re.compile(r".+(\.responses|[.-]suggestion)([.-].*)?")
 
@@ -38,7 +39,8 @@ def is_export(row: object) -> bool:
 def plain_rows(rows: Sequence) -> list[dict]:
     """Turn an export into rows with a column per question.
 
-    Where exactly one question was answered with numbers, its column is called `human_scores`.
+    Where exactly one question was answered with numbers, its column is called `human_scores`. Where
+    several were, none is, and a warning says how to take one of them.
 
     Raises:
         CollectionError: a row is no task of such an export.
@@ -74,12 +76,12 @@ def plain_rows(rows: Sequence) -> list[dict]:
             column = [answers_of_row.get((question, person)) for person in people]
             cells.pop(question, None)
             name = "human_scores" if rated == [question] else question
-            cells[name] = _single(column)  # of one person the answer itself
+            cells[name] = _single(column)  # where one person answered, the answer and no list
     return fields
 
 
 def _fields(row: Mapping) -> dict:
-    """Return what people were shown, and a record's other columns."""
+    """Return the columns of a row that are no answers: what people were shown, id and metadata."""
     if "annotations" in row:
         return {"id": row.get("id"), **row["data"]}
     cells: dict = {}

@@ -21,7 +21,7 @@ from vjudge.data.schema import CollectionError, check_names
 
 SUFFIXES = ".jsonl .json .csv .tsv .parquet".split()
 METADATA = "metadata"  # what `datasets` calls the table in a folder of images
-_SPLITS = "train validation valid val dev test".split()
+_SPLITS = "train validation valid val dev test".split()  # usual names of splits
 
 
 def splits_of(path: Path) -> dict:
@@ -64,17 +64,17 @@ def chosen(source: str | Path, split: str | None, names: Collection[str]) -> str
     """Choose one of a source's splits.
 
     Args:
-        source: its name or path, for messages.
+        source: name or path of the source, for messages.
         split: the one that the user asked for, or None.
-        names: of all splits; the name of a single file, such as "data.csv", may be no split's.
+        names: of all splits. A source with one name has no splits, unless the name is a usual one
+            such as "test": then a split that was asked for is ignored with a warning.
 
     Raises:
-        CollectionError: several splits and none chosen, or no split of that name. Where the source
-            has no splits at all, a split that was asked for is ignored with a warning.
+        CollectionError: several splits and none chosen, or no split of that name.
     """
     if split in names:
         return str(split)
-    only = next(iter(names))
+    only = next(iter(names))  # the first name, which is returned where there is no other one
     if len(names) > 1 or (split is not None and only in _SPLITS):
         raise CollectionError(f"{str(source)!r} has no split {split!r}; it has: {', '.join(names)}")
     if split is not None:
@@ -113,7 +113,11 @@ def rows_of_file(path: Path) -> Any:
 def _json_rows(path: Path) -> list:
     """Read JSON rows: the entries of an array, or one object per line.
 
-    Some published .json files have one object per line, so the ending does not tell.
+    The text decides which of the two, and not the file's ending: some published .json files have
+    one object per line.
+
+    Raises:
+        ValueError: a line is no JSON, or the file is one object over several lines.
     """
     text = path.read_text(encoding="utf-8-sig")
     if text.lstrip().startswith("["):
@@ -126,8 +130,9 @@ def _json_rows(path: Path) -> list:
             rows.append(json.loads(row_text))
         except ValueError as error:
             reason = f"line {number}: {error}"
+            # Where the whole text is valid, it is one object over several lines: say that instead.
             with suppress(ValueError):
-                json.loads(text)  # one valid object over several lines?
+                json.loads(text)
                 reason = "it holds one object: take its list of rows, and pass that"
             raise ValueError(reason) from error
     return rows
@@ -144,8 +149,12 @@ def _csv_rows(path: Path) -> Table:
 
     An empty cell is missing. A file separated by semicolons has decimal commas. Columns without a
     name are named as pandas names them, "Unnamed: 3"; empty rows at the end are left out.
+
+    Raises:
+        ValueError, csv.Error: a line has more cells than the header, or cannot be parsed.
+        CollectionError: two columns have the same name.
     """
-    csv.field_size_limit(2**31 - 1)
+    csv.field_size_limit(2**31 - 1)  # bytes of a cell: the most that every platform allows
     utf_16 = path.read_bytes()[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     rows = Table()
     with path.open(encoding="utf-16" if utf_16 else "utf-8-sig", newline="") as file:

@@ -52,7 +52,7 @@ class Layout:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the arranged rows' columns."""
+        """The names of the columns after `arrange`, which is tried on a row of empty cells."""
         return tuple(map(str, self.arrange(dict.fromkeys(self.names))))
 
     def arrange(self, row: object) -> Any:
@@ -68,6 +68,7 @@ class Layout:
         if self.people:
             cells["human_scores"] = [row.get(name) for name in self.people]
         if self.levels:
+            # The last scores of a rubric with fewer levels are empty, and left out.
             texts: Any = list(map(row.get, self.levels))
             scores = list(self.levels.values())
             while texts and is_missing(texts[-1]):
@@ -112,10 +113,10 @@ class Layout:
         return [(name, "is missing or blank", self.remedy(name, missing)) for name in missing]
 
     def remedy(self, name: str, missing: Sequence[str] = ()) -> str:
-        """Say how a canonical column gets its cells.
+        """Say what the user can do to fill a canonical column.
 
         Args:
-            name: of the canonical column.
+            name: the canonical column.
             missing: all canonical columns that a row lacks, so that the suggested call names them
                 all; () for `name` alone.
         """
@@ -133,23 +134,24 @@ class Layout:
         return f"name it: load_collection(..., columns={suggested}); the columns are {listed}"
 
     def likely_columns(self, name: str, taken: Mapping) -> dict:
-        """Guess which column of the table holds what a canonical column does.
+        """Guess which column of the table holds the cells of a canonical column.
 
         Args:
-            name: of the canonical column.
-            taken: columns of the table that stand for others already.
+            name: the canonical column.
+            taken: columns of the table that were guessed for other canonical columns.
 
         Returns:
             The likeliest column -> `name`; for "response" two columns -> response_a and
             response_b where their names end in a and b, or 1 and 2. Empty where no name fits.
         """
-        free = []
+        free = []  # columns that may hold it: no canonical ones, none with ids, none taken
         for column in self.names:
             if column not in CANONICAL.union(taken) and not spelled(column).endswith("id"):
                 free.append(column)
         for alias in _ALIASES.get(name, name).split():
             likely = [column for column in free if alias in spelled(column)]
             if name == "response" and len(likely) > 1:
+                # Names such as "answer_a" and "answer_b", or "model 1" and "model 2"
                 side_a = [column for column in likely if spelled(column)[-1] in "a1"]
                 side_b = [column for column in likely if spelled(column)[-1] in "b2"]
                 if side_a and side_b:
@@ -165,7 +167,9 @@ def layout_of(
     columns: Mapping | None = None,
     people: Sequence | None = None,
 ) -> Layout:
-    """Decide the layout of a table. Columns of raters are taken only where `people` names them.
+    """Decide the layout of a table.
+
+    Columns of raters are taken only where `people` names them; `raters_of` finds the others.
 
     Args:
         names: of the table's columns.
@@ -188,11 +192,12 @@ def layout_of(
     for name in names:
         if spelled(name) in CANONICAL.difference(layout.values()) and layout[name] == name:
             layout[name] = spelled(name)
+        # `column` is called for few names: it reads all rows.
         if _NAMELESS.fullmatch(str(name)) and all(map(is_missing, column(name))):
             nameless.append(name)
     if nameless:
         warn(f"{len(nameless)} columns without a name and without a cell are left out")
-        layout |= dict.fromkeys(nameless)
+        layout |= dict.fromkeys(nameless)  # None: left out
 
     # 3) several columns of raters become one, `human_scores`; no name may be given twice
     raters = people if people and len(people) > 1 else ()
@@ -210,7 +215,11 @@ def layout_of(
 
 
 def _check_unique(names: Sequence[str | None]) -> None:
-    """Refuse a layout that gives two columns one canonical name; None stands for no column."""
+    """Refuse a layout in which two columns have the same canonical name.
+
+    Args:
+        names: the canonical name of each column; None, which may be repeated, for no column.
+    """
     for name, count in Counter(names).items():
         if name and count > 1:
             raise CollectionError(f"several columns would be {name!r}: keep one of them")
@@ -223,7 +232,14 @@ def _note_preference(layout: Layout) -> None:
 
 
 def _level_columns(names: Sequence, column: Callable) -> dict:
-    """Map columns score_1 ... score_5 that hold texts to their scores, lowest first."""
+    """Find the columns score_1 ... score_5 that hold level descriptions.
+
+    Args:
+        names, column: as for `layout_of`.
+
+    Returns:
+        Column -> the score that it describes, lowest first; empty for fewer than two columns.
+    """
     levels = []
     for name in names:
         # A column score_1 with numbers holds scores, such as those of rater 1.
@@ -242,8 +258,9 @@ def raters_of(layout: Layout) -> list:
     """
     if _NOT_RATED.intersection(layout.columns):
         return []
-    names = [name for name, ours in layout.names.items() if name == ours]
+    names = [name for name, ours in layout.names.items() if name == ours]  # not yet renamed
     raters = [name for name in names if _RATER.fullmatch(spelled(name))]
+    # By all digits of the name; the "0" makes a name without digits ("annotator_a") a 0.
     return sorted(raters, key=lambda name: (int("0" + re.sub(r"\D", "", str(name))), str(name)))
 
 
@@ -261,7 +278,12 @@ def numbers_of(cells: Iterable, decimal: str | None = None) -> list[float] | Non
 
 
 def _check_named(columns: Mapping, people: Sequence, names: Sequence) -> None:
-    """Refuse columns that the table lacks, and canonical names that seem misspelt."""
+    """Refuse columns that the table lacks, and canonical names that seem misspelt.
+
+    Args:
+        columns, people: what the caller says, see `layout_of`.
+        names: of the table's columns.
+    """
     if isinstance(people, str) or not isinstance(columns, Mapping):
         raise CollectionError("columns is a mapping, {yours: ours}, and people a list of columns")
     for name in (*columns, *people):
@@ -270,11 +292,18 @@ def _check_named(columns: Mapping, people: Sequence, names: Sequence) -> None:
             hint = f"{_close(name, names)}in columns= yours come first; yours are {listed}"
             raise CollectionError(f"there is no column {name!r}: {hint}")
     for ours in columns.values():
+        # Below a similarity of .85 it counts as a further column of the user's.
         if ours not in CANONICAL.union(IMAGE_COLUMNS) and _close(ours, CANONICAL, 0.85):
             raise CollectionError(f"{ours!r} is no column of ours: {_close(ours, CANONICAL)}")
 
 
 def _close(name: object, names: Iterable, cutoff: float = 0.4) -> str:
-    """Ask for the name that is closest to `name`; empty where none reaches the cutoff in [0, 1]."""
+    """Write the question "did you mean NAME? " with the closest of some names.
+
+    Args:
+        name: as the user wrote it.
+        names: to choose from.
+        cutoff: the similarity in [0, 1] that the closest must reach; below it the text is empty.
+    """
     close = difflib.get_close_matches(str(name), map(str, names), 1, cutoff)
     return f"did you mean {close[0]!r}? " if close else ""

@@ -22,13 +22,14 @@ from vjudge.records import is_int_at_least
 def rows_of(
     items: Items, *, columns: Mapping | None = None, people: Sequence | None = None
 ) -> Rows:
-    """Bring whatever a user gives into canonical rows: every function of the package reads by it.
+    """Bring whatever a user gives into canonical rows, as all functions that take items do.
 
     Args:
-        items: a `datasets.Dataset`, a DataFrame, a list of rows, `Item`s or `Pair`s, one of these
-            alone, or a name or a path that `load_collection` takes. Images may be in any column of
-            `vjudge.records.IMAGE_COLUMNS`, one or a list of them: each a path, bytes, an array, a
-            PIL image, the {"bytes", "path"} dict of the datasets library or a data URI.
+        items: a `datasets.Dataset`; a DataFrame; a list of rows, `Item`s or `Pair`s; a single row,
+            `Item` or `Pair`; or a name or a path that `load_collection` takes. Any column of
+            `vjudge.records.IMAGE_COLUMNS` may hold images, one or a list of them: each a path,
+            bytes, an array, a PIL image, the {"bytes", "path"} dict of the datasets library or a
+            data URI.
         columns, people: as for `load_collection`.
 
     Returns:
@@ -50,8 +51,9 @@ def rows_of(
 def check_pictures(items: Items) -> None:
     """Refuse a collection without a column of images, for a model that looks at images.
 
-    A column of the responses' images is one. A collection with a bad row passes: the code that
-    reads the row reports it.
+    Columns of the responses' images count, too. The first row with images decides; where a row that
+    cannot be read comes before it, the collection passes, as the code that reads the row reports
+    it.
 
     Raises:
         CollectionError: no column names an image; the message lists the columns.
@@ -131,6 +133,7 @@ def load_collection(
     if limit is not None and not is_int_at_least(limit, 0):
         raise CollectionError(f"limit={limit!r}: use a whole number, or None for all rows")
     needed = ["instruction"] if questions else ["instruction", "response"]
+    # Every source below ends in `gather(rows, ...)`, which brings its rows into a data set.
     gather = partial(make_collection, columns=columns, people=people, limit=limit, needed=needed)
     # 1) rows in memory
     if not isinstance(source, str | Path):
@@ -185,7 +188,13 @@ def canonical(rows: Items, *, schema: str | None = None) -> Dataset:
 def _load_path(
     path: Path, split: str | None, schema: str | None, gather: Callable[..., Dataset]
 ) -> Dataset:
-    """Load one split of a local file or folder; `gather` brings its rows into a data set."""
+    """Load one split of a local file or folder.
+
+    Args:
+        path: of the file or folder.
+        split, schema: as for `load_collection`.
+        gather: `make_collection` with the user's options.
+    """
     tables = splits_of(path)
     name = chosen(path, split, tables)
     rows = tables[name]
@@ -208,9 +217,17 @@ def _fetch(
     revision: str | None,
     gather: Callable[..., Dataset],
 ) -> Dataset:
-    """Load a published set from the hub, and record the commit that it came from."""
+    """Load a published set from the hub, and record the commit that it came from.
+
+    Args:
+        name: the set's id on the hub.
+        adapter: its description.
+        split, revision: as for `load_collection`.
+        gather: `make_collection` with the user's options.
+    """
     import huggingface_hub
 
+    # Where a set has configurations, the user's split is one of these, and not the hub's split.
     chosen_split = chosen(name, split, adapter.configs or (adapter.split,))
     # Without a network the commit stays unknown; where there is no copy either, `load_dataset`
     # raises the error.

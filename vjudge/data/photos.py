@@ -66,6 +66,7 @@ def rows(split: str | None = None, limit: int | None = None) -> list[dict]:
         for position, level in enumerate(order.tolist()):
             row = {
                 **case,
+                # Each photograph has three successive cases, 0-2.
                 "id": f"{group}-{number % 3}-{position}",
                 "images": [image],
                 "response": responses[level],

@@ -30,7 +30,7 @@ from vjudge.records import RESPONSE_IMAGES, Item, Pair, criteria_of, row_levels
 RUBRIC_COLUMNS = ("descriptions", "anchors", "lowest")
 BLOCK = 32  # rows of a data set that are in memory at once with their images
 
-CheckedRow = tuple[dict, RowFaults]  # a canonical row, and what is wrong with it
+CheckedRow = tuple[dict, RowFaults]  # a canonical row, and a list of its faults
 
 
 # -- a row
@@ -60,7 +60,7 @@ def canonical_row(row: object, decimal: str | None = None) -> CheckedRow:
     for name, column in columns_of(tuple(row)).items():
         cell = row[name]
         try:
-            # Refuse what cannot be written to a file, such as half of a surrogate pair.
+            # Refuse what cannot be written to a file as UTF-8, such as half of a surrogate pair.
             json.dumps(cell, ensure_ascii=False, default=lambda _: None, skipkeys=True).encode()
             if column in CELL_READERS:
                 cell = CELL_READERS[column](cell)
@@ -80,7 +80,14 @@ def canonical_row(row: object, decimal: str | None = None) -> CheckedRow:
 
 
 def _flatten_rubric(cells: dict) -> None:
-    """Write anchors and named criteria into columns of one type, as a `datasets.Dataset` needs."""
+    """Split mixed cells into columns of one type each, as a `datasets.Dataset` needs.
+
+    Level descriptions that are a dict score -> text become `anchors` (the scores) and
+    `descriptions` (the texts); named criteria become `named_criteria`, and `criteria` one text.
+
+    Args:
+        cells: of a canonical row, changed in place.
+    """
     levels = cells.get("descriptions")
     if isinstance(levels, dict):
         cells["anchors"] = list(levels)
@@ -93,6 +100,10 @@ def _flatten_rubric(cells: dict) -> None:
 
 def _add_images(cells: dict, images_by_column: Mapping) -> RowFaults:
     """Write `images`, and a missing `group`, into a row from the columns that may hold images.
+
+    Args:
+        cells: of the row, changed in place.
+        images_by_column: column -> its images, [] for none on purpose, None for a missing cell.
 
     Returns:
         A fault per column whose images differ from those of the first column with any.
@@ -117,7 +128,8 @@ def _add_images(cells: dict, images_by_column: Mapping) -> RowFaults:
 def _may_be_equal(images: list, others: list) -> bool:
     """Tell whether two columns may name the same images.
 
-    Two paths, or two files in memory, are compared; a path and a file in memory cannot be.
+    Two paths are compared, and so are two images in memory. A path and an image in memory cannot
+    be compared, and may be equal.
     """
     if len(images) != len(others):
         return False
@@ -144,7 +156,15 @@ def _key(image: object) -> str:
 
 
 def off_scale(row: Mapping, name: str) -> list[float]:
-    """List the scores in a column of a canonical row that lie off the scale of its rubric."""
+    """List the scores of one column that lie off the scale of the row's rubric.
+
+    The list is sorted, and empty where the row has no rubric. A missing score, None or NaN, is
+    never off the scale.
+
+    Args:
+        row: in canonical form.
+        name: of a column with one score or a list of scores.
+    """
     levels = row_levels(row)
     if not levels:
         return []
@@ -198,7 +218,13 @@ class Rows(Sequence):
         return [row.get(name) if isinstance(row, Mapping) else None for row in self._source]
 
     def _read_raters(self, raters: Sequence) -> None:
-        """Take columns as people's scores where all their cells are on the scale, and say so."""
+        """Take columns as people's scores where all their cells are on the scale.
+
+        A warning says in either case how the columns were read.
+
+        Args:
+            raters: columns that are named like raters; none for an empty list.
+        """
         if not raters:
             return
         layout = self.layout
@@ -212,7 +238,7 @@ class Rows(Sequence):
             warn(f"{listed}: not read as people's scores: {reason}; people=[...] names who rated")
 
     def _hold_scores(self, layout: Layout) -> bool:
-        """Tell whether all raters' columns hold numbers on the scales of their rows' rubrics."""
+        """Tell whether `layout.people` all hold numbers on the scales of their rows' rubrics."""
         # Read only the columns that this takes: raters, and what makes up the scale.
         names = [*layout.people, *layout.levels]
         names += [name for name, ours in layout.names.items() if ours in RUBRIC_COLUMNS]
@@ -227,6 +253,7 @@ class Rows(Sequence):
         return len(self._source)
 
     def __getitem__(self, index: Any) -> Any:
+        # The range resolves a negative index, and refuses one beyond the last row.
         position = range(len(self))[index]
         return next(self._valid(range(position, position + 1)))
 
@@ -234,7 +261,7 @@ class Rows(Sequence):
         return self._valid(range(len(self)))
 
     def arranged(self, indices: range) -> Iterator:
-        """Yield the source's rows under the canonical names, their cells as they were given."""
+        """Yield the source's rows with these indices: names canonical, cells as they were given."""
         for start in indices[::BLOCK]:  # a block at a time, as images may fill the memory
             block = self._source[start : min(start + BLOCK, indices.stop)]
             if not isinstance(block, list):
@@ -242,7 +269,11 @@ class Rows(Sequence):
             yield from map(self.layout.arrange, block)
 
     def checked(self, indices: range | None = None) -> Iterator[tuple[int, dict, RowFaults]]:
-        """Yield each row's index, the row in canonical form, and what is wrong with it."""
+        """Yield each row's index, the row in canonical form, and a list of its faults.
+
+        Args:
+            indices: of the rows; None for all.
+        """
         if indices is None:
             indices = range(len(self))
         for index, row in zip(indices, self.arranged(indices), strict=True):
@@ -282,14 +313,14 @@ def with_image(table: Dataset, named: Collection = ()) -> Dataset:
 
     Args:
         table: the data set.
-        named: columns that the caller named as something else.
+        named: columns for which the caller gave canonical names, which are left alone.
     """
-    typed = []
+    typed = []  # names of the columns whose type is an image
     for name, kind in table.features.items():
         if isinstance(kind, datasets.Image) and spelled(name) not in RESPONSE_IMAGES.values():
             typed.append(name)
-    unnamed = "images" not in columns_of(tuple(table.column_names)).values()
-    if len(typed) == 1 and typed[0] not in named and unnamed:
+    no_column_named = "images" not in columns_of(tuple(table.column_names)).values()
+    if len(typed) == 1 and typed[0] not in named and no_column_named:
         return table.rename_column(typed[0], "image")
     return table
 

@@ -13,8 +13,8 @@ mostly speaks of other places or things than the response to evaluate does.
 The collection "drawings" reverses the roles: the instruction asks for four things, and the five
 responses are drawings of them, a right one and four with one to four faults. The embedded judge
 was never taught this: its scores of the first 200 test drawings have a Kendall's tau of .06 with
-gold (95 % interval -.06 to .18; wording "chat-picture", score mode), and of two drawings
-("chat-picture-relative") it always chooses the one that it is shown first.
+gold (95 % interval -.06 to .18; prompt template "chat-picture", score mode). Of two drawings
+(prompt template "chat-picture-relative") it always chooses the one that it is shown first.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ _ASSET: dict = json.loads(_FILE.read_text(encoding="utf-8"))
 COLOURS: dict[str, str] = _ASSET["colours"]
 """The colours that things have, as "#rrggbb" by name."""
 _LEVELS: list[list[str]] = _ASSET["levels"]
+"""Sets of five level descriptions, lowest first; {n} is an aspect's noun, and {N} its plural."""
 _OUTLINES = {shape: np.array(corners) for shape, corners in _ASSET["outlines"].items()}
 """The corners of every shape but circle and ring, inside the unit circle, y downwards."""
 
@@ -102,8 +103,12 @@ class Scene(NamedTuple):
             aspect: the name of an aspect, which says what kind of value is asked for.
             key: what the claim speaks of: a colour or shape for "count" and "presence", else a
                 place.
+
+        Returns:
+            For "count" a numeral such as "two", for "presence" "present" or "absent"; else the
+            shape ("shape" and "position"), colour or size of the thing at the place, or "empty".
         """
-        # A key is the colour, the shape or the place of the things that it names.
+        # A thing is a tuple of names: `key in thing` is true where it has that colour or shape.
         n_things = sum(key in thing for thing in self.things)
         if aspect == "count":
             return NUMBERS[n_things]
@@ -112,22 +117,30 @@ class Scene(NamedTuple):
         thing = self.at(key)
         if thing is None:
             return "empty"
+        # "shape", "colour" and "size" are named like the attribute that holds the value.
         return str(getattr(thing, "shape" if aspect == "position" else aspect))
 
 
 # Assign each (shape, colour, place) to a split by its rank in a random order of all 576:
-# ranks 0-114 to test (2), 115-171 to validation (1), the other 70 % to train (0).
+# ranks 0-114 to test (2), 115-171 to validation (1), the other 70 % to train (0). The numbers are
+# indices into SPLITS; the random seed is an arbitrary constant.
 _RANKS = np.argsort(np.random.default_rng(2401_06591).permutation(8 * 8 * 9))
 _SPLIT_OF = np.select([_RANKS < 115, _RANKS < 115 + 57], [2, 1], 0).reshape(8, 8, 9)
 
 
 def sample(split: str, *seed: int) -> Scene:
-    """Sample the scene of `split` that belongs to `seed` (any number of non-negative integers)."""
+    """Sample a scene of a split; equal seeds give equal scenes.
+
+    Args:
+        split: one of `SPLITS`.
+        seed: any number of non-negative integers.
+    """
     split_index = SPLITS.index(split)
     rng = np.random.default_rng([*seed, split_index])
     combinations: list[tuple] = []
     while not combinations:  # rejection sampling: draw again where `_arrange` fails
-        # 1) two colours, then two shapes that are counted, and how many things have each (1-4)
+        # 1) two colours, then two shapes that are counted, and how many things have each (1-4);
+        #    in `pairs`, `counts` and `codes` entry 0 is of colours and entry 1 of shapes
         pairs = []
         counts = []
         for _ in range(2):
@@ -161,6 +174,11 @@ def sample(split: str, *seed: int) -> Scene:
 def _arrange(rng: Rng, shapes: list[int], colours: list[int], split: int) -> list[tuple]:
     """Combine shapes, colours and places into things that a split may show.
 
+    Args:
+        rng: random generator.
+        shapes, colours: one of each per thing, as indices; both lists are emptied.
+        split: the split's index in `SPLITS`.
+
     Returns:
         Triples (shape, colour, place) that use up `shapes` and `colours`, at least half of them of
         the split itself; an empty list where the random order leads to no such triples.
@@ -175,6 +193,7 @@ def _arrange(rng: Rng, shapes: list[int], colours: list[int], split: int) -> lis
             options = np.argwhere(table == 0)
         if not len(options):
             return []
+        # An option is a position in each of the three lists; what it points to is used up.
         shape, colour, cell = options[rng.integers(len(options))]
         combinations.append((shapes.pop(shape), colours.pop(colour), places.pop(cell)))
     n_of_split = sum(_SPLIT_OF[combination] == split for combination in combinations)
@@ -187,7 +206,7 @@ def paint(scene: Scene) -> Image.Image:
     The scene's seed shifts, turns and shades its things a little. A thing's colour may also be
     "#rrggbb".
     """
-    rng = np.random.default_rng([*scene.seed, 7])
+    rng = np.random.default_rng([*scene.seed, 7])  # 7: a stream of random numbers for painting
     side = 2 * IMAGE_SIZE  # drawn twice as large, then reduced: smooth edges
     cell = side / 3
     image = Image.new("RGB", (side, side), tuple(rng.integers(232, 256, size=3).tolist()))
@@ -230,7 +249,16 @@ class Claim(NamedTuple):
 
 
 def write_rubric(aspect: Aspect, variant: int | np.integer) -> tuple[str, list[str]]:
-    """Return the criteria and the five level descriptions, lowest first, of one rubric."""
+    """Write one rubric of an aspect.
+
+    Args:
+        aspect: what the rubric asks about.
+        variant: index of its criteria, which also decides the set of level descriptions.
+
+    Returns:
+        The criteria, and the five level descriptions, lowest first.
+    """
+    # Starting from the aspect's own index, equal variants of two aspects use different sets.
     number = variant + list(ASPECTS).index(aspect.name)
     levels = _LEVELS[number % len(_LEVELS)]
     described = [level.format(n=aspect.noun, N=aspect.nouns) for level in levels]
@@ -271,7 +299,7 @@ def feedback(claims: Sequence[Claim]) -> str:
 
 
 def truths(scene: Scene, aspect: str, rng: Rng) -> tuple[list[Claim], list[Claim]]:
-    """Return the true claims of a response (four), and of a reference answer (two to four)."""
+    """Return the four true claims of a response, then the two to four of a reference answer."""
     claims = []
     for key in _claim_keys(scene, aspect, rng)[: 2 * N_CLAIMS]:
         actual = scene.shows(aspect, key)
@@ -280,7 +308,11 @@ def truths(scene: Scene, aspect: str, rng: Rng) -> tuple[list[Claim], list[Claim
 
 
 def _claim_keys(scene: Scene, aspect: str, rng: Rng) -> list[str]:
-    """Order the places, or the colours and shapes, that claims of an aspect speak of."""
+    """List in random order the keys (see `Claim`) that claims of an aspect may speak of.
+
+    Returns:
+        All occupied places; for "count" all colours and shapes; for "presence" eight of these.
+    """
     if aspect not in ("count", "presence"):
         return rng.permutation([thing.place for thing in scene.things]).tolist()
     vocabulary = [*COLOURS, *SHAPES]
@@ -306,7 +338,11 @@ def _claim_keys(scene: Scene, aspect: str, rng: Rng) -> list[str]:
 
 
 def falsify(scene: Scene, aspect: str, claim: Claim, rng: Rng) -> Claim:
-    """Turn a true claim into a wrong one, its value drawn as true values are."""
+    """Return a wrong claim in place of a true one.
+
+    The wrong value is drawn from the distribution of true values. A position may keep its value
+    and get another key instead.
+    """
     if aspect == "presence":
         return claim._replace(claimed="absent" if claim.actual == "present" else "present")
     if aspect == "position" and rng.random() < MOVE_RATE:
@@ -326,14 +362,22 @@ def falsify(scene: Scene, aspect: str, claim: Claim, rng: Rng) -> Claim:
 
 # -- drawings of what an instruction asks for
 
+# Attributes of a thing that a fault may change, and their values.
 _VALUES = {"shape": SHAPES, "colour": tuple(COLOURS)}
 
 
 def drawing_rows(split: str, index: int, seed: int = 0) -> list[dict]:
-    """Return the five rows of one drawing instruction, scores 1-5 in random order."""
+    """Make the five rows of one drawing instruction, scores 1-5 in random order.
+
+    Args:
+        split: one of `SPLITS`.
+        index: number of the instruction in its split, from 0.
+        seed: of the random draws.
+    """
     scene = sample(split, seed, index)
+    # The 2 keeps these random numbers apart from those of `scene_rows`, which has a 1.
     rng = np.random.default_rng([seed, index, SPLITS.index(split), 2])
-    # 1) what is asked for
+    # 1) what is asked for; all places of the grid without an asked thing are empty
     things = [scene.things[i] for i in rng.choice(len(scene.things), N_CLAIMS, replace=False)]
     empty = np.setdiff1d(PLACES, [thing.place for thing in things])
     asked = ", ".join(map(_phrase, things))
@@ -345,13 +389,15 @@ def drawing_rows(split: str, index: int, seed: int = 0) -> list[dict]:
         free_places = iter(rng.permutation(empty).tolist())
         drawn = []
         notes = []
-        for i, thing in enumerate(things):
+        for i, asked_thing in enumerate(things):
+            thing: Thing | None = asked_thing
             note = "as asked"
             if i in spoiled:
-                thing, note = _faulty(thing, free_places, rng)
-            drawn.append(thing)
-            notes.append(f"({i + 1}) {_phrase(things[i])}: {note}.")
-        drawing = Scene(tuple(filter(None, drawn)), (), (*scene.seed, number))
+                thing, note = _faulty(asked_thing, free_places, rng)
+            if thing is not None:  # a fault may leave the thing out
+                drawn.append(thing)
+            notes.append(f"({i + 1}) {_phrase(asked_thing)}: {note}.")
+        drawing = Scene(things=tuple(drawn), counted=(), seed=(*scene.seed, number))
         row = {
             "id": f"{group}-{number}",
             "instruction": f"Draw these four things and nothing else: {asked}.",
@@ -367,27 +413,31 @@ def drawing_rows(split: str, index: int, seed: int = 0) -> list[dict]:
 
 
 def _phrase(thing: Thing) -> str:
+    """Describe a thing without its size: "an orange star at the top-left"."""
     article = "an" if thing.colour == "orange" else "a"
     return f"{article} {thing.colour} {thing.shape} at the {thing.place}"
 
 
 def _faulty(thing: Thing, free_places: Iterator[str], rng: Rng) -> tuple[Thing | None, str]:
-    """Draw a fault for a thing.
+    """Make one random fault in a thing: another shape, colour or place, or the thing is left out.
 
     Args:
         thing: as it was asked for.
         free_places: where no thing was asked for; a thing that is moved takes the next one.
+        rng: random generator.
 
     Returns:
-        The thing with the fault, or None where it is left out, and the name of the fault.
+        The thing with the fault, or None where it is left out; and the name of the fault.
     """
-    fault = str(rng.choice([*_VALUES, "place", "drawn"]))
-    if fault == "drawn":
+    attribute = str(rng.choice([*_VALUES, "place", "none"]))
+    if attribute == "none":  # no attribute is wrong: the thing is left out
         return None, "not drawn"
-    value = next(free_places) if fault == "place" else getattr(thing, fault)
-    while value == getattr(thing, fault):
-        value = str(rng.choice(_VALUES[fault]))
-    return thing._replace(**{fault: value}), f"wrong {fault}"
+    if attribute == "place":
+        return thing._replace(place=next(free_places)), "wrong place"
+    while True:  # draw a value until it is not the one that was asked for
+        value = str(rng.choice(_VALUES[attribute]))
+        if value != getattr(thing, attribute):
+            return thing._replace(**{attribute: value}), f"wrong {attribute}"
 
 
 def _png(scene: Scene) -> dict:
@@ -401,7 +451,10 @@ def _png(scene: Scene) -> dict:
 
 
 def case(scene: Scene, aspect_name: str, rng: Rng) -> list[dict]:
-    """Return the five rows of one case, scores 1-5 in random order, without id, images, group."""
+    """Make the five rows of one case, scores 1-5 in random order.
+
+    The caller adds the columns id, images, human_scores and group.
+    """
     # 1) what the five rows share: true claims, rubric, instruction, wording, reference answer
     aspect = ASPECTS[aspect_name]
     true_claims, reference_claims = truths(scene, aspect_name, rng)
@@ -428,7 +481,7 @@ def case(scene: Scene, aspect_name: str, rng: Rng) -> list[dict]:
             if stated.key in [earlier.key for earlier in claims]:
                 # `falsify` moved two things into one empty place: keep this claim's place, and
                 # give it another shape.
-                stated = falsify(scene, "shape", claim, rng)
+                stated = falsify(scene, "shape", claim, rng)  # never moves, unlike "position"
             claims.append(stated)
         row = {
             "instruction": instruction,
@@ -445,7 +498,13 @@ def case(scene: Scene, aspect_name: str, rng: Rng) -> list[dict]:
 
 
 def scene_rows(split: str, index: int, seed: int = 0) -> tuple[Scene, list[dict]]:
-    """Return scene number `index` of a split and the rows of its cases, each on another aspect."""
+    """Make one scene of a split, and the rows of its two cases, each on another aspect.
+
+    Args:
+        split: one of `SPLITS`.
+        index: number of the scene in its split, from 0.
+        seed: of the random draws.
+    """
     scene = sample(split, seed, index)
     rng = np.random.default_rng([seed, index, SPLITS.index(split), 1])
     group = f"scenes-{split}-{index:05d}"
@@ -484,7 +543,7 @@ def rows(
     rows_per_image = n_cases * (N_CLAIMS + 1)
     n_rows = N_IMAGES[split] * rows_per_image if limit is None else limit
     made = []
-    for index in range(math.ceil(n_rows / rows_per_image)):
+    for index in range(math.ceil(n_rows / rows_per_image)):  # an instruction, or an image
         if drawn:
             made += drawing_rows(split, index, seed)
             continue

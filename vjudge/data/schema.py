@@ -25,7 +25,7 @@ from vjudge.records import IMAGE_COLUMNS, RESPONSE_IMAGES, Item, Pair, is_missin
 _TEXT = datasets.Value("string")
 _FLOAT = datasets.Value("float64")
 PICTURE_COLUMNS = ("images", *RESPONSE_IMAGES.values())
-_TYPES = {  # of each column that is not text
+_TYPES = {  # canonical column -> its type, where that is not text
     **dict.fromkeys(PICTURE_COLUMNS, datasets.Sequence(datasets.Image())),
     "descriptions": datasets.Sequence(_TEXT),
     "responses": datasets.Sequence(_TEXT),
@@ -36,7 +36,11 @@ _TYPES = {  # of each column that is not text
 
 
 def _features(columns: str) -> datasets.Features:
-    """Return the types of a kind of row's columns: those that all kinds share, and `columns`."""
+    """Make the types of the columns of items, of pairs or of candidates.
+
+    Args:
+        columns: names, with blanks between them, of the columns that other kinds of rows lack.
+    """
     names = f"id images instruction {columns} group".split()
     return datasets.Features({name: _TYPES.get(name, _TEXT) for name in names})
 
@@ -140,7 +144,11 @@ def spelled(name: object) -> str:
 
 
 def features_of(columns: Iterable) -> datasets.Features:
-    """Tell items, pairs and candidates apart by their columns; return their canonical columns."""
+    """Return the canonical columns, with their types, of the kind of rows that has some columns.
+
+    Args:
+        columns: names, by which items, pairs and candidates are told apart.
+    """
     names = set(columns)
     kind = FEATURES  # an item, unless a column says otherwise
     if names & {"response_a", "response_b"}:
@@ -153,7 +161,10 @@ def features_of(columns: Iterable) -> datasets.Features:
 
 @functools.lru_cache(maxsize=1024)
 def columns_of(names: tuple) -> dict[Any, str]:
-    """Map each of a row's columns to its canonical name; several may map to `images`."""
+    """Map each column to its canonical name: `images` for any of `IMAGE_COLUMNS`, else the name.
+
+    Several columns may map to `images`.
+    """
     columns = {}
     for name in names:
         columns[name] = str(name)

@@ -41,10 +41,11 @@ def fingerprint(items: Items) -> str:
     pictures = Pictures()
     digest = hashlib.sha256()
     for row in rows_of(items):
+        # Equal rows must give equal cells, however their sources write what is missing.
         cells: dict = {"lowest": lowest_of(row)}
         for name in (*features_of(row), "anchors", "named_criteria"):
             cell = as_python(row.get(name))
-            cells[name] = None if cell == [] else cell  # no scores, however a source writes that
+            cells[name] = None if cell == [] else cell
         cells["group"] = unit_of(row)
         for column in PICTURE_COLUMNS:
             cells[column] = [_picture_key(source, pictures) for source in row.get(column) or ()]
@@ -101,8 +102,8 @@ def ratings(human_scores: Iterable) -> DataFrame:
     Args:
         human_scores: a list per item, position = rater; lists may differ in length, or be None.
     """
-    lists = [scores or () for scores in human_scores]
-    raters = itertools.zip_longest(*lists)  # a tuple per rater
+    lists = [scores or () for scores in human_scores]  # per item
+    raters = itertools.zip_longest(*lists)  # per rater a tuple over items, None where it is missing
     return DataFrame(list(raters), columns=range(len(lists)), dtype=float).T
 
 

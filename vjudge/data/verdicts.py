@@ -131,7 +131,8 @@ def load_set(name: str, *, folder: str | Path | None = None) -> VerdictSet:
     else:
         frame = pd.read_csv(FOLDER / f"{name}.csv.gz")
 
-    # The published columns, and in the frame what they say: a choice of a pair, or a number.
+    # `published` gets the cells as the published figures count them; `frame` gets what the person
+    # or judge said: the choice that a grade of a pair stands for, or a score that was not drawn.
     columns = [*facts["people"], *facts["judges"], *facts["baselines"]]
     published = frame[columns].copy()
     if facts["kind"] == "pairs":
@@ -147,6 +148,7 @@ def load_set(name: str, *, folder: str | Path | None = None) -> VerdictSet:
     systems = None
     if (FOLDER / f"{name}-systems.csv.gz").is_file():
         systems = pd.read_csv(FOLDER / f"{name}-systems.csv.gz", index_col="system")
+    # All facts that are left are fields of `VerdictSet`; its lists are tuples.
     for key, value in facts.items():
         if isinstance(value, list):
             facts[key] = tuple(value)
@@ -159,12 +161,23 @@ def _files() -> dict[str, Path]:
 
 
 def _facts(file: Path) -> dict:
-    """Read the JSON file that describes a set."""
+    """Read the JSON file that describes a set.
+
+    It holds fields of `VerdictSet`, a "summary" and, for a set whose files are fetched, "files"
+    (path -> SHA-256) and "titles" (name of a data set -> its title).
+    """
     return json.loads(file.read_text(encoding="utf-8"))
 
 
 def _add_human_scores(frame: DataFrame, raters: Sequence[str]) -> None:
-    """Insert columns behind the raters': their mean, and their list such as [4.0, None, 2.0]."""
+    """Insert the columns `human` and `human_scores` behind the columns of raters.
+
+    `human` is the mean of the given scores, and `human_scores` a list such as [4.0, None, 2.0].
+
+    Args:
+        frame: with a column per rater, changed in place.
+        raters: names of these columns, which stand side by side.
+    """
     scores = frame[[*raters]].astype(object)
     scores = scores.where(scores.notna(), None)
     position = frame.columns.get_loc(raters[-1]) + 1
@@ -206,9 +219,15 @@ def _mllm_judge(
 
 
 def _file(repository: str, path: str, digest: str, folder: str | Path | None) -> Path:
-    """Return a file of the clone, or of the cache, into which it is fetched where it is missing.
+    """Return a file of the clone or, without one, of the cache.
 
-    A cached file with another SHA-256 than `digest` is fetched anew.
+    A file that the cache lacks, or holds with another SHA-256 than `digest`, is fetched.
+
+    Args:
+        repository: "OWNER/NAME@COMMIT" on GitHub.
+        path: of the file in the repository.
+        digest: the SHA-256 (hex) that the file must have.
+        folder: the clone; None for the cache.
 
     Raises:
         CollectionError: the clone's file has another digest, or fetching fails.
