@@ -47,7 +47,7 @@ class PairsNotSupportedError(ValueError):
 
 @dataclass(frozen=True)
 class Options(Sampling):
-    """How a call asks: the keyword arguments of `Judge.grade` and `Judge.compare`."""
+    """How a call asks: the keyword arguments that `Judge.grade` and `Judge.compare` describe."""
 
     mode: str = "feedback"
     orders: str = "both"
@@ -225,9 +225,12 @@ def prepare(judge: Judge, items: Items, options: Options, *, pairs: bool = False
     # 3) the questions of each row: the prompt of each order, and then its repeats
     questions: list[Question] = []
     for index, subject in enumerate(subjects):
-        for forms in _forms(subject, views[index], template, options, judge.examples, pictures):
-            questions += _repeated(forms, index, options)
+        for by_order in _questions_by_order(
+            subject, views[index], template, options, judge.examples, pictures
+        ):
+            questions += _repeated(by_order, index, options)
     ask = _with_questions(ask, template, questions, options.seed)
+    # the judge sees images and the row has none, or the other way round
     n_blind = sum(sees != has_pictures(subjects[question.row]) for question in questions)
 
     # 4) the cells of each row that the run repeats, so that its table needs no collection
@@ -292,7 +295,7 @@ def views_of(template: Template, row: Row, subject: Subject) -> dict[str, Subjec
     return views
 
 
-def _forms(
+def _questions_by_order(
     subject: Subject,
     views: Mapping[str, Subject],
     template: Template,
@@ -319,36 +322,37 @@ def _forms(
     for criterion, rubric in rubrics_of(subject.rubric, options.criteria):
         reading: Record = {"scores": template.scores(rubric), "rubric": rubric}
         if template.compares:
-            reading = {"scores": (0, 1)}  # the first and the second response
-        forms = {}
+            # the first and the second response, between which no rubric's levels choose
+            reading = {"scores": (0, 1)}
+        by_order = {}
         for order, view in views.items():
             prompt = template.render(replace(view, rubric=rubric), examples).append(forced)
             reading |= {"criterion": criterion, "images": images[order]}
-            forms[order] = Question(0, subject.id, prompt, order=order, **reading)
-        yield forms
+            by_order[order] = Question(0, subject.id, prompt, order=order, **reading)
+        yield by_order
 
 
-def _repeated(forms: Mapping[str, Question], row: int, options: Options) -> Iterator[Question]:
+def _repeated(by_order: Mapping[str, Question], row: int, options: Options) -> Iterator[Question]:
     """Repeat the questions of a row for each sample, with the row's position and the sample in it.
 
     A sample asks a pair in both orders, in the first one, or in one that is drawn: see the option
     `orders`.
 
     Args:
-        forms: the row's questions by order, from `_forms`.
+        by_order: the row's questions by order, from `_questions_by_order`.
         row: the position of the row.
         options: of the call.
     """
     for sample in range(options.samples):
-        orders = list(forms)
-        if "ab" in forms and options.orders == "one":
+        orders = list(by_order)
+        if "ab" in by_order and options.orders == "one":
             orders = ["ab"]
-        elif "ab" in forms and options.orders == "random":
+        elif "ab" in by_order and options.orders == "random":
             # the pair's id and the sample decide, so that other rows change no order
-            draw = seed_of(options.seed, forms["ab"].id, f"order {sample}")
+            draw = seed_of(options.seed, by_order["ab"].id, f"order {sample}")
             orders = [ORDERS[draw % 2]]
         for order in orders:
-            yield replace(forms[order], row=row, sample=sample)
+            yield replace(by_order[order], row=row, sample=sample)
 
 
 def _with_questions(ask: Ask, template: Template, questions: Sequence[Question], seed: int) -> Ask:

@@ -321,7 +321,7 @@ def verdict_of(answer: Answer, question: Question, *, mode: str, format: str) ->
         )
     if failure is None and mode == "value":
         if answer.value is not None and math.isfinite(answer.value):
-            return Verdict(answer.value, "", answer.text)
+            return Verdict(answer.value, "", answer.text)  # score, feedback, raw
         failure = "the value head gave no finite number"
     return Verdict(NAN, "", answer.text, failure or "no score of the rubric has a probability")
 
