@@ -76,7 +76,7 @@ def _verdict_of_orders(records: Records, options: Options) -> Record:
         if verdicts:
             in_order[f"verdict_{order}"] = majority(verdicts)
     verdict, consistent = combine(list(in_order.values()))
-    chances = [draw["chance"] for draw in draws]
+    chances = [draw["chance"] for draw in draws]  # one NaN makes their mean NaN
     row = {"verdict": verdict, "consistent": consistent, "probability_a": sum(chances) / len(draws)}
 
     # 2) one column per order where each was asked once; otherwise each draw is a vote, whose
@@ -99,11 +99,11 @@ def _verdict_of_orders(records: Records, options: Options) -> Record:
 
 
 def _votes(draws: Records) -> Record:
-    """Count each draw as a vote.
+    """Count each draw as a vote; an abstention is neither a vote nor missing.
 
     Returns:
         The columns of the row: the majority as its verdict, the number of votes for each choice,
-        and the list of draws.
+        the number of draws without a verdict, and the list of draws.
     """
     votes = [draw["verdict"] for draw in draws]
     return {
@@ -175,4 +175,5 @@ def combine(choices: Sequence[str | None]) -> tuple[str | None, bool | None]:
     agree = len(set(choices)) == 1 if len(choices) > 1 else None
     if "abstain" in choices:
         return "abstain", agree
+    # "a", "b" and "tie" remain; `if choice` tells mypy that None does not
     return sign(sum(SIGNED_POINTS[choice] for choice in choices if choice)), agree

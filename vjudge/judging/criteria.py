@@ -67,7 +67,7 @@ def _as_one(records: Records, bounds: Bounds) -> Record:
     by_name = {record["criterion"]["name"]: record for record in records}
     for name in TEXTS:
         texts = [f"{criterion}: {each[name]}" for criterion, each in by_name.items() if each[name]]
-        row[name] = "\n".join(texts) or records[0][name]
+        row[name] = "\n".join(texts) or records[0][name]  # None or "" where no criterion has one
     abstained = any(record["choice"] == "abstain" for record in records)
     return row | {
         "choice": "abstain" if abstained else None,
@@ -75,6 +75,7 @@ def _as_one(records: Records, bounds: Bounds) -> Record:
         "probabilities": None,
         "probability_mass": NAN,
         "closed": any(record["closed"] for record in records),
+        # None unless `work_of` has them
         "served_model": None,
         "remarks": None,
         **work_of(records),
