@@ -65,10 +65,9 @@ class Batcher:
         The engine may lower `size` between two batches.
 
         Args:
-            unbroken: True cuts all prompts of the call into batches, as a call that was never
-                interrupted does, so that the prompts in a batch that are not wanted are computed,
-                too: the last bits of an answer depend on the prompts beside it. False leaves the
-                prompts out that are not wanted.
+            unbroken: True cuts all prompts of the call into batches, wanted or not, as if the call
+                had never been interrupted, because the last bits of an answer depend on the prompts
+                beside it. False leaves out the prompts that are not wanted.
         """
         order = [*self.failures, *self._order()]  # positions of prompts in the call
         if not unbroken:
@@ -91,7 +90,7 @@ class Batcher:
         context = self.engine.context_length
         request = Request(index, keys=self.keys[index])
         try:
-            # 1) the tokens, those of images in their places (None: the encoder's own number each)
+            # 1) the tokens; `places`: how many each image takes, None for the encoder's own number
             prompt, places = self.source.place(self.prompts[index], request.keys)
             request.ids, request.scale = self.engine.encoder.row_ids(
                 prompt, ask, index, image_tokens=places

@@ -181,7 +181,8 @@ def inputs_after_prefixes(
     slots = torch.tensor([row.prefix.slot for row in rows if row.prefix])  # (rows,)
     shared.cache.batch_select_indices(slots)
     shared.deltas = shared.deltas[slots]  # (rows, 1)
-    # 2) the tokens after it, at least one per row; token 0 fills the padding, which is masked out
+    # 2) take the tokens after each prefix, at least one per row. Token 0 fills the padding, which
+    # the mask hides
     tokens = [row.ids[-row.n_after_prefix :] for row in rows]
     ids, mask = left_padded(tokens, 0, model.device)  # (rows, longest)
     shared.mask = torch.cat([shared.mask[slots], mask], dim=1)  # (rows, columns)

@@ -186,8 +186,8 @@ class Handshake:
         if len(scale.next_tokens[()]) > LISTED:  # no reply lists all of them
             return None
         text_of_tokens = {}
-        # each beginning of a score's text after the marker -> its tokens; the full stop and the new
-        # line stand before the marker as in `ScoreTokens.read`
+        # The texts that a score may be read after, by their tokens: the marker and the beginning
+        # of a score's text. A full stop and a new line come before it, as in `ScoreTokens.read`.
         for text in texts.values():
             for length in range(len(text)):
                 beginning = marker + text[:length]
@@ -215,8 +215,8 @@ class Handshake:
         blanks = [BLANK] * prompt.n_images
         written = self._tokens(messages(Turn(0, prompt, blanks), beginning))
         if self.conversation is None:  # what the server writes itself is right
-            alone = self._tokens(messages(Turn(0, prompt, blanks)))
-            return written == [*alone, *self.encode(beginning)]
+            prompt_tokens = self._tokens(messages(Turn(0, prompt, blanks)))
+            return written == [*prompt_tokens, *self.encode(beginning)]
         expected = self._expected(prompt, beginning)
         image_ids = [IMAGE_ID]
         if IMAGE_ID in expected:

@@ -151,7 +151,7 @@ class HFEngine(Engine):
 
     @torch.inference_mode()
     def _compute(self, call: Batcher, rows: Sequence[Request]) -> None:
-        """Compute a batch from images to distributions; the rows take the results up."""
+        """Compute a batch from images to distributions, and set the results in its rows."""
         # 1) encode each image once; rows whose images can't be read drop out
         rows = call.source.fetch(rows)
         # 2) write the answers, with each distinct prefix computed once; `shared` holds the keys and

@@ -97,11 +97,11 @@ class RayEngine(Engine):
         """Answer every prompt, see `Engine.answer`; `ask.batch_size` is each worker's own."""
         # 1) cut the call into blocks, and leave out those without a wanted row
         rows = range(len(prompts))
-        chosen: Any = rows if wanted is None else wanted
+        wanted_rows: Any = rows if wanted is None else wanted
         blocks = []
         for start in range(0, len(prompts), BLOCK_ROWS):
             block = rows[start : start + BLOCK_ROWS]
-            if any(row in chosen for row in block):
+            if any(row in wanted_rows for row in block):
                 blocks.append(block)
 
         # 2) send each block to the next idle worker, which numbers the rows of a block from 0
@@ -112,7 +112,7 @@ class RayEngine(Engine):
                 [prompts[row] for row in block],
                 [images[row] for row in block],
                 _ask_of_block(ask, block),
-                [position for position, row in enumerate(block) if row in chosen],
+                [position for position, row in enumerate(block) if row in wanted_rows],
             )
 
         yield from self.ray.util.ActorPool(self.workers).map_unordered(send, blocks)

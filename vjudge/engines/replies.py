@@ -148,8 +148,8 @@ def _served(name: Any, model: str, key: str, remarks: list[str]) -> str | None:
         remarks.append("model is no text")
         return None
     printable = without_key(name[:200], key)
-    dated = re.escape(model) + r"(@main|-\d{4}-?\d\d-?\d\d)?"
-    if not re.fullmatch(dated, name):
+    pattern = re.escape(model) + r"(@main|-\d{4}-?\d\d-?\d\d)?"
+    if not re.fullmatch(pattern, name):
         raise Unsound(
             f"model {printable!r} answered, and {model!r} was expected; if it is the one you mean,"
             f" load the judge with served_model={printable!r}"
@@ -207,13 +207,13 @@ def _ending(reason: Any, key: str) -> tuple[str, str | None]:
         there is none.
     """
     written = "" if reason is None else str(reason)
-    plain = written.strip().casefold()
-    if plain in ENDED:
+    lowered = written.strip().casefold()
+    if lowered in ENDED:
         return "stop", None
-    if plain == "length":
-        return plain, None
+    if lowered == "length":
+        return lowered, None
     reported = " ".join(_clean(written[:80], key).split())
-    return reported, None if plain in CUT_OFF else f"ended by {reported}"
+    return reported, None if lowered in CUT_OFF else f"ended by {reported}"
 
 
 def _count(usage: Any, name: str, remarks: list[str]) -> int:
@@ -245,9 +245,9 @@ def _tokens(content: Any) -> list[Token]:
             return []
         written = text.encode("utf-8", "surrogatepass")
         # A token may be a part of a character. Then its text is a replacement; its bytes are right.
-        spelled = entry.get("bytes")
-        if isinstance(spelled, list) and all(byte in range(256) for byte in spelled):
-            written = bytes(map(int, spelled))
+        raw_bytes = entry.get("bytes")
+        if isinstance(raw_bytes, list) and all(byte in range(256) for byte in raw_bytes):
+            written = bytes(map(int, raw_bytes))
         tokens.append(Token(written, _listed_logprobs(entry)))
     return tokens
 
@@ -347,10 +347,10 @@ def _verdict_step(
                           marker_end ---------^ position = len(plain) - (len(joined) - n_before)
     """
     plain = _bare(text.encode("utf-8", "surrogatepass"))
-    label = _bare(marker.encode())
-    if label not in plain:
+    bare_marker = _bare(marker.encode())
+    if bare_marker not in plain:
         return None
-    marker_end = plain.rindex(label) + len(label)
+    marker_end = plain.rindex(bare_marker) + len(bare_marker)
     # 1) leave out the control tokens that ended the answer, which are not in its text
     pieces = [_bare(token.written) for token in tokens]
     while pieces and CONTROL_TOKEN.fullmatch(pieces[-1]):
@@ -367,7 +367,7 @@ def _verdict_step(
             # 3) it is the verdict if no word stands between, and the tokens are those of the text
             between = plain[marker_end:position]
             has_word = any(map(str.isalnum, between.decode("utf-8", "replace")))
-            follows_marker = joined[:n_before].endswith(label + between)
+            follows_marker = joined[:n_before].endswith(bare_marker + between)
             is_text_end = plain.endswith(joined[n_before:])
             return step if follows_marker and is_text_end and not has_word else None
         n_before += len(piece)

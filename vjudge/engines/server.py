@@ -391,7 +391,7 @@ class ServerCall:
             return replace(answer, seconds=seconds, remarks=(*changes, *answer.remarks))
 
     def _encoded(self, job: Job) -> tuple[Turn, list[str]]:
-        """Encode a job's images; also return a remark for each image that was changed."""
+        """Return a job with its images encoded, and a remark for each image that was changed."""
         engine = self.engine
         images = []
         remarks = []
@@ -410,14 +410,15 @@ class ServerCall:
         ask = self.ask
         if ask.mode == "value":
             return await self._value(turn)
+        # the scale in the server's tokens; None where the row has none, or where it can't be read
         served = self.server.scale(ask.marker, ask.scale(turn.row))
         # 1) a score pass reads the distribution after the beginning of an answer
         if ask.is_score_pass and served is not None:
-            read = await self._distribution(turn, "", served)
+            reading = await self._distribution(turn, "", served)
             # The one new token is not the answer's end: how it ended, and that it may have no text,
             # is no failure where the distribution was read.
-            failure = read.failure if read.score_logprobs is None else None
-            return replace(read, text="", finish="stop", failure=failure)
+            failure = reading.failure if reading.score_logprobs is None else None
+            return replace(reading, text="", finish="stop", failure=failure)
         # 2) else an answer is written, and closed where it holds no verdict
         answer = await self._written(turn)
         if answer.failure is not None:
@@ -460,8 +461,8 @@ class ServerCall:
         remark = NO_DISTRIBUTION
         if verdict.startswith(tuple(self.ask.scale(turn.row).values())):
             try:
-                read = await self._distribution(turn, beginning, served)
-                answer = replace(answer, score_logprobs=read.score_logprobs)
+                reading = await self._distribution(turn, beginning, served)
+                answer = replace(answer, score_logprobs=reading.score_logprobs)
             except (Rejected, Unsound) as error:
                 remark = f"no distribution: {error}"
         return _remarked(answer, self.ask.marker, remark)
@@ -472,7 +473,8 @@ class ServerCall:
         """Return the body of a request for a whole answer."""
         body = messages(turn) | self.options
         if self.ask.temperature:
-            body["seed"] = self.ask.seed(turn.row) % 2**31
+            body["seed"] = self.ask.seed(turn.row) % 2**31  # as a signed 32-bit number
+        # None: no log-probabilities; an empty list: those of the most probable tokens alone
         tokens = self.server.first_tokens(turn.row)
         if tokens is not None:
             body |= {"logprobs": True, "top_logprobs": LISTED}
@@ -592,10 +594,10 @@ class ServerCall:
             if served is None:
                 return await self._closed_by_schema(turn, answer, scales)
             n_sent = answer.n_prompt_tokens + answer.n_new_tokens
-            read = await self._distribution(turn, answer.text, served, n_sent=n_sent)
-            logprobs = read.score_logprobs
+            reading = await self._distribution(turn, answer.text, served, n_sent=n_sent)
+            logprobs = reading.score_logprobs
             if logprobs is None:
-                raise ValueError(read.failure or "no log-probabilities")
+                raise ValueError(reading.failure or "no log-probabilities")
         except (Rejected, Unsound, ValueError) as error:
             return replace(answer, unclosed=f"the server gave no verdict to close it with: {error}")
         return replace(answer, closed=most_probable(logprobs), score_logprobs=logprobs)

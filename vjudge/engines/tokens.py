@@ -172,7 +172,8 @@ class Encoder:
         Args:
             prompt: texts, control tokens and images.
             suffix: plain text.
-            image_tokens: how many places each image takes, in order; None for the same number each.
+            image_tokens: how many places each image takes, in order; None for `tokens_per_image`
+                each.
 
         Raises:
             ValueError: the vocabulary lacks one of the prompt's control tokens.

@@ -169,7 +169,7 @@ class ImageFeatures(CallImages):
         Raises:
             ValueError: an image is too narrow.
         """
-        places = []
+        image_tokens = []
         for key in keys:
             picture, mode = self.pictures[key]
             size = picture.size
@@ -185,11 +185,12 @@ class ImageFeatures(CallImages):
                     f"an image of {size[0]} x {size[1]} pixels is too narrow for this judge; crop"
                     " it"
                 )
-            places.append(n_tokens)
-        return prompt, places
+            image_tokens.append(n_tokens)
+        return prompt, image_tokens
 
     def inputs(self, ids: Ids, keys: Sequence[Keys]) -> Inputs:
         """Return embeddings with features in the places of images, see `CallImages.inputs`."""
+        # token 0 fills the padding, which the mask hides
         padded, mask = left_padded(ids, 0, self.model.device)
         features = [self.features[key] for row in keys for key in row]
         return {"inputs_embeds": embedded(self.model, padded, features), "attention_mask": mask}
@@ -390,8 +391,8 @@ def call_images(model: VisionLanguageModel, mode: str | None = None) -> CallImag
     Raises:
         ValueError: a mode that the model does not have.
     """
-    kind: Any = ImageFeatures if model.kind == "llava" else ProcessedImages
-    return kind(model, mode)
+    images_class: Any = ImageFeatures if model.kind == "llava" else ProcessedImages
+    return images_class(model, mode)
 
 
 def left_padded(ids: Ids, pad: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

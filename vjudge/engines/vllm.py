@@ -133,8 +133,8 @@ class VllmEngine(Engine):
         return replace(model, checkpoint=model.fingerprint(), value_head=head)
 
     def _llm_options(self) -> dict[str, Any]:
-        """Return the options of vLLM's `LLM`; the caller's replace ours."""
-        ours: dict[str, Any] = {
+        """Return the options of vLLM's `LLM`: this engine's defaults, replaced by the caller's."""
+        defaults: dict[str, Any] = {
             "enable_prefix_caching": True,
             "generation_config": "vllm",  # and not the checkpoint's own
             "seed": 0,
@@ -143,20 +143,20 @@ class VllmEngine(Engine):
             # With blanks allowed between its tokens, a JSON object need never end.
             "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
         }
-        if self.model.value_head is not None:  # it writes nothing
-            ours = {"runner": "pooling", "convert": "classify", "enable_prefix_caching": True}
+        if self.model.value_head is not None:  # it writes nothing, and takes other options
+            defaults = {"runner": "pooling", "convert": "classify", "enable_prefix_caching": True}
         if self.model.sees_images:
             limits = {"image": self.max_images}
             if hasattr(self.model.model.config, "video_token_id"):
                 limits["video"] = 0
-            ours["limit_mm_per_prompt"] = limits
+            defaults["limit_mm_per_prompt"] = limits
             # The image processor shall normalise the pixels, as it does in transformers. vLLM 0.32
             # does so in the model for some families, by the mean and the standard deviation in
             # `preprocessor_config.json`. Where that file leaves them to the processor's class, the
             # model gets raw bytes, 0 to 255.
             if NORMALISE in self.vllm.EngineArgs.__dataclass_fields__:
-                ours[NORMALISE] = False
-        return ours | self.options
+                defaults[NORMALISE] = False
+        return defaults | self.options
 
     def answer(
         self,
@@ -274,8 +274,8 @@ class VllmEngine(Engine):
 
     def _read_values(self, rows: Sequence[Request]) -> None:
         """Set the value of each answer: what the value head returns at the prompt's last token."""
-        raw = self.vllm.PoolingParams(use_activation=False)
-        for row, output in self._generate(rows, [raw] * len(rows)):
+        without_activation = self.vllm.PoolingParams(use_activation=False)
+        for row, output in self._generate(rows, [without_activation] * len(rows)):
             row.answer.value = output.outputs.data.item()
             if not math.isfinite(row.answer.value):
                 row.failure = DAMAGED
@@ -291,8 +291,9 @@ class VllmEngine(Engine):
             "temperature": ask.temperature,
             "repetition_penalty": ask.repetition_penalty,
             "stop_token_ids": self.ends,
+            # -100 is the lowest bias that vLLM takes: these tokens are never written
             "logit_bias": dict.fromkeys(self.model.non_text_token_ids, -100.0),
-            "logprobs": 0,
+            "logprobs": 0,  # of the written token alone
             "detokenize": False,
         }
         if row.scale is not None and row.scale.first_token_decides:
@@ -300,7 +301,7 @@ class VllmEngine(Engine):
             fields["logprobs"] = len(row.scale.next_tokens[()])
         if ask.temperature:
             fields["top_p"] = ask.top_p
-            fields["seed"] = ask.seed(row.index) % 2**63
+            fields["seed"] = ask.seed(row.index) % 2**63  # as a signed 64-bit number
         schema = ask.schema(row.index)
         if schema is not None:
             structure = self.vllm.sampling_params.StructuredOutputsParams(json=dict(schema))

@@ -87,6 +87,14 @@ def _checked(entries: dict[str, Any]) -> dict[str, Any]:
 def fetch(name: str, patterns: Sequence[str], *, revision: str | None = None) -> Path:
     """Download files of a hub repository once; without a connection, take what the cache has.
 
+    Args:
+        name: a hub id.
+        patterns: names of files, with "*" for any characters.
+        revision: a branch, tag or commit.
+
+    Returns:
+        The folder in the hub's cache.
+
     Raises:
         ValueError: the hub could not provide the repository.
     """

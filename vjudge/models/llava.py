@@ -84,19 +84,19 @@ def _write(original: Original, target: Path) -> Path:
     All files are written into a hidden folder beside it, which is renamed at the end: a folder with
     the target's name is complete.
     """
-    partial = target.with_name(f".{target.name}")
-    shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
-    partial.mkdir(parents=True)
+    unfinished = target.with_name(f".{target.name}")
+    shutil.rmtree(unfinished, ignore_errors=True)  # left by a process that was killed
+    unfinished.mkdir(parents=True)
     # 1) settings and tokenizer
     config = original.config
     config.dtype = getattr(torch, str(original.settings.get("torch_dtype", "float32")))
-    for saved in (config, original.tokenizer, original.image_processor):
-        saved.save_pretrained(partial)
-    _write_json(partial / "generation_config.json", _generation_settings(original))
-    _write_json(partial / "processor_config.json", _processor_settings(original))
+    for component in (config, original.tokenizer, original.image_processor):
+        component.save_pretrained(unfinished)
+    _write_json(unfinished / "generation_config.json", _generation_settings(original))
+    _write_json(unfinished / "processor_config.json", _processor_settings(original))
     # 2) weights
-    _write_tensors(original.tensors, partial)
-    partial.rename(target)
+    _write_tensors(original.tensors, unfinished)
+    unfinished.rename(target)
     return target
 
 

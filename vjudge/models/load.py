@@ -234,18 +234,19 @@ def load_processor(folder: Path, config: Any) -> Any:
         config: its configuration, whose class decides the processor's.
     """
     # 1) a subclass of the processor's class, without the attribute for videos
-    kind: Any = PROCESSOR_MAPPING[type(config)]
+    processor_class: Any = PROCESSOR_MAPPING[type(config)]
 
-    class Processor(kind):
+    class Processor(processor_class):
         @classmethod
         def get_attributes(cls) -> list[str]:
             """Return the names of the parts that are loaded."""
-            return [name for name in kind.get_attributes() if name != "video_processor"]
+            return [name for name in processor_class.get_attributes() if name != "video_processor"]
 
-    Processor.__name__ = kind.__name__  # which transformers compares with the stored name
+    # transformers compares the name of the class with the stored one
+    Processor.__name__ = processor_class.__name__
     # 2) SmolVLM's constructor needs an argument for videos even so
     options: dict[str, Any] = dict(NO_HUB)
-    if "video_processor" in inspect.signature(kind.__init__).parameters:
+    if "video_processor" in inspect.signature(processor_class.__init__).parameters:
         options["video_processor"] = None
     return Processor.from_pretrained(folder, backend="pil", **options)
 
@@ -279,10 +280,10 @@ def _network(shape: VisionLanguageModel, placed: Placement) -> Any:
     Raises:
         ValueError: the weights do not fit config.json.
     """
-    auto: Any = transformers.AutoModelForImageTextToText
+    auto_class: Any = transformers.AutoModelForImageTextToText
     if shape.kind == "text":
-        auto = transformers.AutoModelForCausalLM
-    model, report = auto.from_pretrained(
+        auto_class = transformers.AutoModelForCausalLM
+    model, report = auto_class.from_pretrained(
         shape.folder,
         config=shape.model.config,
         dtype=placed.dtype,

@@ -77,8 +77,8 @@ class Original:
             self.tower_folder = fetch(self.tower, ["config.json", "preprocessor_config.json"])
         self.origins = (folder, self.tower_folder)  # of its weights and settings
         read_settings(self.tower_folder / "config.json")  # refuses bad numbers
-        classes: Any = SiglipVisionConfig if self.tiled else CLIPVisionConfig
-        self.tower_config = classes.from_pretrained(self.tower_folder, local_files_only=True)
+        config_class: Any = SiglipVisionConfig if self.tiled else CLIPVisionConfig
+        self.tower_config = config_class.from_pretrained(self.tower_folder, local_files_only=True)
         if self.tiled:  # the original deletes the last layer and the pooling head
             self.tower_config.num_hidden_layers -= 1
             self.tower_config.vision_use_head = False
@@ -137,8 +137,8 @@ class Original:
         files = ("tokenizer.json", "tokenizer.model", "vocab.json")
         if not any((self.folder / file).is_file() for file in files):
             raise ValueError(f"{self.folder} holds no tokenizer")
-        family = transformers.Qwen2Tokenizer if self.tiled else transformers.LlamaTokenizer
-        tokenizer: Any = family.from_pretrained(self.folder, local_files_only=True)
+        tokenizer_class = transformers.Qwen2Tokenizer if self.tiled else transformers.LlamaTokenizer
+        tokenizer: Any = tokenizer_class.from_pretrained(self.folder, local_files_only=True)
         if not self.tiled:
             # The original encodes the text after an image by itself, so that sentencepiece puts a
             # blank before it. This setting does so in a prompt that is encoded in one go.
@@ -210,8 +210,8 @@ class Original:
             return CLIPImageProcessorPil.from_pretrained(self.tower_folder, local_files_only=True)
         size = self.tower_config.image_size
         half = [0.5, 0.5, 0.5]  # SigLIP's, fixed in the original code
-        kind: Any = LlavaOnevisionImageProcessorPil
-        return kind(
+        processor_class: Any = LlavaOnevisionImageProcessorPil
+        return processor_class(
             size={"height": size, "width": size},
             image_grid_pinpoints=self.grid,
             image_mean=half,

@@ -195,15 +195,15 @@ def configured_weights(checkpoint: Checkpoint) -> int:
         loading then reports.
     """
     settings = dict(checkpoint.settings)
-    auto: Any = transformers.AutoModelForImageTextToText
+    auto_class: Any = transformers.AutoModelForImageTextToText
     if checkpoint.kind in ("original", "text"):
-        auto = transformers.AutoModelForCausalLM
+        auto_class = transformers.AutoModelForCausalLM
     if checkpoint.kind == "original":
         settings["model_type"] = decoder_of(settings)
     try:
         config = transformers.CONFIG_MAPPING[settings["model_type"]].from_dict(settings)
         with torch.device("meta"):  # tensors with a shape and no memory
-            network = auto.from_config(config)
+            network = auto_class.from_config(config)
     except Exception:  # of any kind: a configuration is checked as it is used
         return 0
     return sum(weight.numel() for weight in network.parameters())

@@ -74,7 +74,7 @@ def classifier(judge: str | Path, out: str | Path) -> Path:
         head[name.replace(PREFIX, prefix)] = tensor
     save_file(head, out / "score.safetensors", {"format": "pt"})
     # 3) how pixels are normalised, in full
-    written = {VALUE_HEAD, "config.json"}
+    written = {VALUE_HEAD, "config.json"}  # files that get no link, because `out` has its own
     pixels = source / "preprocessor_config.json"
     if pixels.is_file():
         (out / pixels.name).write_text(json.dumps(_normalisation(pixels)), encoding="utf-8")
