@@ -264,8 +264,11 @@ def read_answer(record: Mapping, schema: Mapping) -> dict:
     if not objects:
         raise Fault("not JSON", f"no object in {excerpt!r}", "it was not a single JSON object.")
     error = jsonschema.exceptions.best_match(validator.iter_errors(objects[0]))
-    note = "its fields were not those of the form shown above."
-    raise Fault("wrong form", shorten(f"{error.json_path}: {error.message}", 100), note)
+    raise Fault(
+        "wrong form",
+        shorten(f"{error.json_path}: {error.message}", 100),
+        "its fields were not those of the form shown above.",
+    )
 
 
 def self_judgement(text: str, scores: Container[float] = range(101)) -> str:
@@ -322,8 +325,11 @@ def check_text(name: str, text: str, scores: Container[float] = ()) -> str:
     """
     text = text.strip()
     if not text or text in _FORM:
-        note = "it repeated the words of the form, or left a text out; fill the form in."
-        raise Fault("wrong form", f"{name} is {text!r}", note)
+        raise Fault(
+            "wrong form",
+            f"{name} is {text!r}",
+            "it repeated the words of the form, or left a text out; fill the form in.",
+        )
     quote = self_judgement(text, scores) if scores else ""
     if quote:
         note = f"{name} spoke of its own score or level, the rubric or planned errors."

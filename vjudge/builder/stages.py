@@ -280,8 +280,11 @@ class Stages:
         # The prefix keeps feedback apart: a feedback may be worded like some response.
         new_texts = {faults.normal(response), f"feedback {faults.normal(feedback)}"}
         if new_texts & self.texts:
-            detail = f"{response[:60]!r} or its feedback stands elsewhere"
-            raise Fault("repetition", detail, "it repeated a text.")
+            raise Fault(
+                "repetition",
+                f"{response[:60]!r} or its feedback stands elsewhere",
+                "it repeated a text.",
+            )
         self.texts |= new_texts
         return {"response": response, "feedback": feedback}
 

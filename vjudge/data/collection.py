@@ -221,8 +221,10 @@ def _described(items: Dataset, adapter: Adapter, table: list[dict]) -> Dataset:
     reasons = Counter(cells["fault"] for cells in table if cells.get("fault"))
     if reasons:
         listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.items())
-        unread = f"{reasons.total()} of {len(table)} rows could not be read"
-        warn(f"{adapter.name}: {unread} and are kept with the reason in `fault`: {listed}")
+        warn(
+            f"{adapter.name}: {reasons.total()} of {len(table)} rows could not be read and are kept"
+            f" with the reason in `fault`: {listed}"
+        )
     return record_origin(items, schema=adapter.name, benchmark=adapter.benchmark)
 
 

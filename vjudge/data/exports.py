@@ -59,8 +59,10 @@ def plain_rows(rows: Sequence) -> list[dict]:
                 questions.setdefault(question, []).append(answer)
                 people[str(person)] = None
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            reason = f"row {index} is no task of an annotation tool's export ({error!r})"
-            raise CollectionError(f"{reason}: of Label Studio export JSON, not JSON-MIN") from error
+            raise CollectionError(
+                f"row {index} is no task of an annotation tool's export ({error!r}): of Label"
+                " Studio export JSON, not JSON-MIN"
+            ) from error
 
     # 2) Find the question that was answered with numbers.
     rated = [name for name in questions if numbers_of(questions[name]) is not None]

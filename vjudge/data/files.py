@@ -55,8 +55,10 @@ def splits_of(path: Path) -> dict:
         if file.suffix.lower() in SUFFIXES:
             splits[file.stem if file.parent == path else file.parent.name] = file
     if not splits:
-        reason = f"{str(path)!r} holds no {', '.join(SUFFIXES)} file; give one that does"
-        raise CollectionError(f"{reason}, or pass rows or a frame (pandas.read_excel of a sheet)")
+        raise CollectionError(
+            f"{str(path)!r} holds no {', '.join(SUFFIXES)} file; give one that does, or pass rows"
+            " or a frame (pandas.read_excel of a sheet)"
+        )
     return splits
 
 
@@ -101,8 +103,10 @@ def rows_of_file(path: Path) -> Any:
         read = _csv_rows if suffix in (".csv", ".tsv") else _json_rows
         return read(path)
     except (ValueError, csv.Error, RecursionError) as error:
-        reason = f"{str(path)!r} is not a valid {suffix[1:]} file in UTF-8 ({error})"
-        raise CollectionError(f"{reason}; repair it, or save it as UTF-8") from error
+        raise CollectionError(
+            f"{str(path)!r} is not a valid {suffix[1:]} file in UTF-8 ({error}); repair it, or save"
+            " it as UTF-8"
+        ) from error
 
 
 # The standard library reads text files, because it leaves cells unchanged. `datasets` and pandas
@@ -176,8 +180,10 @@ def _csv_rows(path: Path) -> Table:
             while len(cells) > len(names) and not cells[-1]:  # separators at the line's end
                 cells.pop()
             if len(cells) > len(names):
-                reason = f"line {table.line_num} has more cells than the header"
-                raise ValueError(f"{reason}: quote cells with the separator")
+                raise ValueError(
+                    f"line {table.line_num} has more cells than the header: quote cells with the"
+                    " separator"
+                )
             if cells:
                 filled = [cell or None for cell in cells]
                 rows.append(dict(itertools.zip_longest(names, filled)))

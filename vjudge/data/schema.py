@@ -188,7 +188,7 @@ def check_names(names: Sequence, table: str) -> None:
     """Refuse a table in which two columns have the same name."""
     repeated = [str(name) for name, count in Counter(names).items() if count > 1]
     if repeated:
-        listed = ", ".join(repeated)
         raise CollectionError(
-            f"{table} has several columns {listed}; keep one of each, rename the others"
+            f"{table} has several columns {', '.join(repeated)}; keep one of each, rename the"
+            " others"
         )

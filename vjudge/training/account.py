@@ -42,7 +42,7 @@ def training_log(out: str | Path) -> Result:
     log = read_log(out)
     if "loss" not in log:
         raise NotComputed("no loss is logged yet: look again when the first steps are done")
-    losses = log.dropna(subset="loss")
+    losses = log.dropna(subset="loss")  # other entries are evaluations
     start = losses.iloc[0]
     final = losses.iloc[-1]
     reading = (
@@ -60,6 +60,7 @@ def training_log(out: str | Path) -> Result:
             " read; these weights are the judge."
         )
     manifest = Path(out).expanduser() / MANIFEST
+    # A training that has ended has a result; where its loss did not fall, "lesson" says so.
     result = json.loads(manifest.read_text("utf-8")).get("result")
     caveats = [] if result else ["this training has not ended"]
     if result and result["lesson"]:
@@ -132,8 +133,8 @@ def ablations(table: str | Path | pd.DataFrame) -> Result:
         if not Path(table).is_file():
             raise NotComputed(f"there is no {str(table)!r}; `make ablations` writes it")
         table = pd.read_csv(table)
-    # Sort the ablations into three: significantly different from the full recipe, undecided, and
-    # without a correlation.
+    # Sort the ablations into three: significantly different from the full recipe, not significantly
+    # different, and without a correlation.
     full = table["ablation"].iloc[0]
     significant = table["p_holm"] < ALPHA
     undefined = table["pearson"].isna()

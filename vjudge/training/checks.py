@@ -1,7 +1,7 @@
-"""What must hold of a collection before a judge is trained on it.
+"""Checks of a collection before a judge is trained on it.
 
-Every row can be trained on, only the content of a response tells its score, and no training row
-shares an image or texts with a test row.
+Every row must be one that can be trained on, nothing but the content of a response may predict its
+score, and no training row may share an image or texts with a test row.
 """
 
 from __future__ import annotations
@@ -28,8 +28,12 @@ SCORE_LIMIT = 3.0  # how many times as frequent as the rarest score the most fre
 def survey(items: Items, examples: Examples) -> tuple[list[int], int]:
     """Encode every row and decode every image once, before anything is trained.
 
+    Args:
+        items: the collection, as `validate` takes it.
+        examples: of the same rows.
+
     Returns:
-        The tokens of each row, and of the longest answer.
+        The number of tokens of each row, and of the longest answer.
 
     Raises:
         CollectionError: every row that cannot be trained on, or whose image cannot be decoded.
@@ -77,8 +81,8 @@ def with_truth(
             rounded to a whole score, halves up, for training, and unrounded for validation.
 
     Returns:
-        items, validation, and what the manifest says of it: the truth, and how many means were
-        rounded; empty for "gold".
+        items, validation, and entries for the manifest: "truth" (a description) and "rounded" (how
+        many means were rounded); no entries for "gold".
 
     Raises:
         ValueError: an unknown truth.
@@ -91,7 +95,7 @@ def with_truth(
     targets = _people_means(items)
     n_rounded = 0
     for row in targets:
-        rounded = float(math.floor(row["gold"] + 0.5))
+        rounded = float(math.floor(row["gold"] + 0.5))  # halves up: 2.5 -> 3
         n_rounded += rounded != row["gold"]
         row["gold"] = rounded
     if validation is not None:
@@ -100,7 +104,11 @@ def with_truth(
 
 
 def _people_means(items: Items) -> list[dict]:
-    """Return the rows with the mean of people's scores in `gold`."""
+    """Return the rows with the mean of people's scores in `gold`.
+
+    Raises:
+        CollectionError: every row that nobody scored.
+    """
     rows = list(data.rows_of(items))
     means = ratings(row.get("human_scores") for row in rows).mean(axis=1)
     problems = []
@@ -114,7 +122,13 @@ def _people_means(items: Items) -> list[dict]:
 
 
 def _invalid_rows(items: Items, examples: Examples) -> list[Problem]:
-    """List what `validate` finds; rows with their own texts need only a valid id and images."""
+    """List the problems that `validate` finds.
+
+    Of rows with their own prompt and target only problems with id and images count.
+
+    Raises:
+        CollectionError: an error of the whole collection, such as a missing column of images.
+    """
     problems = []
     try:
         data.validate(items, needs=examples.template.needs, sees_images=examples.sees_images)
@@ -122,6 +136,7 @@ def _invalid_rows(items: Items, examples: Examples) -> list[Problem]:
         if not error.problems:  # an error of the whole collection
             raise
         for problem in error.problems:
+            # Fields are columns such as "id", or an image of one, such as "images[0]".
             always_needed = problem.field.partition("[")[0] in ("id", "images")
             if always_needed or not has_own_texts(examples.rows[problem.index]):
                 problems.append(problem)
@@ -152,8 +167,8 @@ def check_balance(items: Items, *, allow: Collection[str] = ()) -> dict[str, flo
         rows = _sides(rows)
     auc = float(length_test(rows, n_resamples=0).at["words", measure])
     tally = pd.Series([row.get(column) for row in rows], dtype=object).value_counts().sort_index()
-    ratio = math.inf  # no score but one was given
-    if len(tally) != 1:
+    ratio = math.inf  # of a single score
+    if len(tally) != 1:  # NaN for an empty tally
         ratio = float(tally.max() / tally.min())
     if "length" not in allow and abs(auc - 0.5) > LENGTH_LIMIT:
         raise CollectionError(
@@ -171,7 +186,10 @@ def check_balance(items: Items, *, allow: Collection[str] = ()) -> dict[str, flo
 
 
 def _sides(pairs: Iterable[Row]) -> list[dict]:
-    """Turn each pair with a preference into two items: the preferred response has gold 1."""
+    """Turn each pair into two items: the preferred response has gold 1, the other one 0.
+
+    Ties and pairs without a preference are left out.
+    """
     sides = []
     for row in pairs:
         if row.get("preference") in ("a", "b"):

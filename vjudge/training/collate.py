@@ -48,12 +48,16 @@ class Coder:
     """Turns prompts, answers and images into what a model is trained on.
 
     Texts are encoded as plain text: a control token that is written in one is not taken as such.
+
+    Args:
+        model: whose tokenizer and image processor are used.
+        conversation: of the prompt template.
     """
 
     def __init__(self, model: VisionLanguageModel, conversation: Conversation) -> None:
         self.model = replace(model, device=CPU)  # batches are made here, and moved by the trainer
         self.conversation = conversation
-        self.source: Any = call_images(self.model)
+        self.source: Any = call_images(self.model)  # the images of the present call, by their keys
         tokenizer = model.tokenizer
         self.encoder = Encoder(
             tokenizer,
@@ -74,6 +78,11 @@ class Coder:
         self, prompt: Prompt, images: Sequence, answers: Sequence[str]
     ) -> tuple[list[int], list[list[int]]]:
         """Encode a prompt, and answers that follow it.
+
+        Args:
+            prompt: of one row.
+            images: the prompt's, in order.
+            answers: texts, each of which may follow the prompt.
 
         Returns:
             The ids of the prompt with placeholders for its images' tokens, and the ids of each
@@ -111,7 +120,7 @@ class Coder:
         """
         keys = self._keys(images)
         image_keys = list(chain.from_iterable(keys))
-        # A chat model's processor has prepared each image; its inputs are joined with the tokens.
+        # A chat model's processor prepares each image; `inputs` joins the results with the tokens.
         if self.model.kind == "chat":
             self.source.features = {key: self.source.fetched(key) for key in image_keys}
             return self.source.inputs(sequences, keys)
@@ -128,7 +137,13 @@ class Coder:
         return batch
 
     def _keys(self, images: Sequence) -> list[list[str]]:
-        """Return the keys of each row's images; the source knows them until the next call."""
+        """Return the keys of each row's images.
+
+        They replace the images of the call before in `source`, whose methods take these keys.
+
+        Args:
+            images: a list of images per row.
+        """
         self.source.pictures.clear()
         return [self.source.keys(list(map(picture, row))) for row in images]
 
@@ -136,9 +151,13 @@ class Coder:
 def end_of(tokenizer: PreTrainedTokenizerBase, conversation: Conversation) -> int:
     """Find the token that ends an answer: the end of a turn, else the vocabulary's own end.
 
+    Returns:
+        Its id.
+
     Raises:
         ValueError: the tokenizer has neither.
     """
+    # A conversation of this package: the control token that its text after a turn starts with.
     closing = conversation.closing
     markers = [marker for marker in conversation.controls if closing.startswith(marker)]
     if not conversation.written:
@@ -182,6 +201,8 @@ def encode_pictures(model: VisionLanguageModel) -> Any:
         The handle of the hook, whose `remove` takes it off.
     """
 
+    # torch calls the hook with the positional arguments of the forward pass, here none, and with
+    # the named ones; it returns both as they shall be, or None to change nothing.
     def hook(network: PreTrainedModel, _: object, options: dict) -> tuple[tuple, dict] | None:
         pictures = options.pop("pictures", None)
         if pictures is None:
@@ -230,7 +251,7 @@ class Examples:
             self.limit = min(self.limit, max_length)
 
     def encode(self, row: Mapping) -> Example:
-        """Encode one row.
+        """Encode one row as prompt, answer and images.
 
         Raises:
             ValueError: the row has nothing to train on (see `prompt_and_target`), not as many
@@ -253,9 +274,12 @@ class Examples:
         return Example(ids, [IGNORED] * len(prompt_ids) + answer_ids, images)
 
     def collate(self, indices: Sequence[int]) -> dict:
-        """Make the batch of the rows with these indices: the model's inputs, and `labels`.
+        """Make the batch of the rows with these indices.
 
-        `logits_to_keep` has the model compute logits only where they predict a token with loss.
+        Returns:
+            The keyword arguments of the model's forward pass: those of `Coder.batch`, `labels`, and
+            `logits_to_keep`, the positions that predict a token with loss: the model computes
+            logits there alone.
         """
         examples = [self.encode(self.rows[index]) for index in indices]
         images = [example.images for example in examples]
@@ -270,7 +294,10 @@ class Examples:
 
 
 def predicting(labels: torch.Tensor) -> torch.Tensor:
-    """Return the positions whose next token has loss in some row of labels (rows, tokens).
+    """Return the positions whose next token has loss in at least one row.
+
+    Args:
+        labels: (rows, tokens), `IGNORED` where a token has no loss.
 
     labels  -100 -100 -100    4    2       position 2 predicts the 4, position 3 the 2, and
             -100 -100    7    8    2       position 1 predicts the 7: [1, 2, 3]
@@ -286,7 +313,8 @@ def answer_loss(
     Args:
         output: with `logits` (rows, positions, vocabulary) at the positions of `predicting`.
         labels: (rows, tokens).
-        num_items_in_batch: tokens with loss in the whole step, over all passes and processes.
+        num_items_in_batch: number of tokens with loss in the whole step, over all passes and
+            processes; the name is transformers'.
 
     Raises:
         FloatingPointError: the loss is NaN or infinite.
@@ -325,7 +353,8 @@ def training_order(lengths: Sequence[int], *, batch_size: int, steps: int, seed:
     while len(order) < steps * batch_size:
         epoch = len(order) // len(sizes)
         rng = np.random.default_rng([seed, epoch])
-        # Draw a random order, cut it into pools of 50 batches, and sort each pool by length.
+        # Draw a random order, cut it into pools of 50 batches, and sort each pool by length, the
+        # longest first: `lexsort` sorts by its last key, the pool, then by the one before.
         drawn = rng.permutation(len(sizes))
         pools = np.arange(len(sizes)) // (POOL * batch_size)
         drawn = drawn[np.lexsort([-sizes[drawn], pools])]

@@ -34,7 +34,8 @@ from vjudge.training.collate import Examples
 from vjudge.training.recipes import Plan, Recipe, recipe_of
 from vjudge.training.trainer import JudgeTrainer
 
-FREE = ("checkpoint_every", "log_every", "allow", "source")  # fields that change no weight
+# Fields of a recipe that change no weight: a training may continue with other values of them.
+FREE = ("checkpoint_every", "log_every", "allow", "source")
 # Architectures whose tokens, labels and loss equal those of their own processors and classes.
 VERIFIED_KINDS = (
     "llava llava_onevision llava_next qwen2_vl qwen2_5_vl qwen3_vl internvl idefics3 gemma3"
@@ -47,7 +48,7 @@ ALWAYS: dict = {  # transformers' arguments that are the same in every training
     "logging_nan_inf_filter": False,
     "train_sampling_strategy": "sequential",
     "ddp_find_unused_parameters": True,  # rows without images leave the projector no gradient
-    "ddp_timeout": 6 * 3600,  # while one process grades or writes 13B weights
+    "ddp_timeout": 6 * 3600,  # seconds that processes wait while one grades or writes 13B weights
 }
 CARD = """---
 tags: [vision-language-model-as-a-judge]
@@ -147,7 +148,8 @@ def fine_tune(
         check_leakage(items, validation, allow=plan.recipe.allow)
     account |= check_balance(items, allow=plan.recipe.allow)
 
-    # 3) the manifest in the folder; a finished training is not repeated
+    # 3) the manifest in the folder; one with a result is of a finished training, which is not
+    #    repeated
     settings = _settings(plan, judge, examples, items, arguments)
     record = weights.claim(out / MANIFEST, settings, begin=arguments.process_index == 0)
     if "result" in record:
@@ -208,12 +210,17 @@ def _settle(
 
 
 def _check_template(template: str | Template | None, columns: Collection[str]) -> None:
-    """Refuse a prompt template for one response where rows hold two, and the reverse."""
+    """Refuse a prompt template for one response where rows hold two, and the reverse.
+
+    Args:
+        template: as for `fine_tune`; None, the base's own, always passes.
+        columns: of the rows. Rows without a response have their own prompts, and pass.
+    """
     if template is None:
         return
     wording = families.wording(template)
     pairs = "response_a" in columns
-    if not pairs and "response" not in columns:  # rows with their own prompts
+    if not pairs and "response" not in columns:
         return
     if wording.compares != pairs:
         shows = "two responses" if wording.compares else "one response"
@@ -221,7 +228,14 @@ def _check_template(template: str | Template | None, columns: Collection[str]) -
 
 
 def _place(device: str, precision: str) -> tuple[str, str]:
-    """Return this process's device, and the precision of its matrix products."""
+    """Choose this process's device, and the precision of its matrix products.
+
+    Args:
+        device, precision: as for `fine_tune`.
+
+    Returns:
+        Both by name, such as ("cuda:1", "bfloat16").
+    """
     chosen = choose_device(device)
     dtype = str(choose_dtype(precision, chosen)).removeprefix("torch.")
     if _uses_fsdp():
@@ -234,6 +248,10 @@ def _place(device: str, precision: str) -> tuple[str, str]:
 
 def _load(plan: Plan, template: str | Template | None, validation: Items | None) -> Any:
     """Load the base as a judge, in float32 where its own weights train.
+
+    Args:
+        plan: of the training.
+        template, validation: as for `fine_tune`.
 
     Raises:
         ValueError: FSDP together with validation or adapters.
@@ -256,9 +274,15 @@ def _load(plan: Plan, template: str | Template | None, validation: Items | None)
 
 
 def _examples(judge: Any, rows: Rows, validation: Items | None, recipe: Recipe) -> Examples:
-    """Make the training examples of rows, in the judge's prompt template for them.
+    """Make the training examples of rows, in the judge's prompt template for items or for pairs.
 
     Warns where the training of the judge's architecture was never compared with the original's.
+
+    Args:
+        judge: the base.
+        rows: canonical rows.
+        validation: as for `fine_tune`.
+        recipe: of the training.
 
     Raises:
         ValueError: validation rows together with pairs.
@@ -281,7 +305,10 @@ def _examples(judge: Any, rows: Rows, validation: Items | None, recipe: Recipe) 
 def _settings(
     plan: Plan, judge: Judge, examples: Examples, items: Items, arguments: TrainingArguments
 ) -> dict:
-    """Return all that the trained weights depend on, to tell this training from another one."""
+    """Return all that the trained weights depend on, to tell this training from another one.
+
+    The device is left out: a training may continue on another one.
+    """
     settings = asdict(plan)
     del settings["device"]
     for name in FREE:
@@ -298,7 +325,14 @@ def _settings(
 
 
 def _arguments(plan: Plan, out: Path, n_rows: int, progress: bool) -> TrainingArguments:
-    """Translate a recipe into transformers' arguments on this machine."""
+    """Translate a plan into transformers' arguments on this machine.
+
+    Args:
+        plan: of the training.
+        out: its folder.
+        n_rows: rows of the collection, which decide the number of steps where the recipe does not.
+        progress: whether to show a bar.
+    """
     recipe = plan.recipe
     rows_at_once, passes = _batches(recipe)
     steps = recipe.steps
@@ -333,7 +367,7 @@ def _arguments(plan: Plan, out: Path, n_rows: int, progress: bool) -> TrainingAr
 
 
 def _batches(recipe: Recipe) -> tuple[int, int]:
-    """Split a batch over processes and passes.
+    """Split the batch of one optimiser step over processes and forward passes.
 
     Returns:
         The rows of one forward pass of one process, and how many passes make an optimiser step:
@@ -356,14 +390,24 @@ def _batches(recipe: Recipe) -> tuple[int, int]:
 def _grading(
     judge: Judge, validation: Items | None, recipe: Recipe, longest_answer: int
 ) -> Callable[[], Any]:
-    """Return a function that grades the validation rows with the weights as they are."""
+    """Make a function that grades the validation rows with the judge's present weights.
+
+    Args:
+        judge: the base, whose network trains.
+        validation: as for `fine_tune`.
+        recipe: of the training.
+        longest_answer: tokens of the longest answer in training.
+
+    Returns:
+        A function without arguments that returns a run.
+    """
     return partial(
         judge.grade,
         validation,
         progress=False,
         mode="feedback" if recipe.shape == "feedback" else "score",  # as the answers are trained
-        # A quarter more than the longest answer in training: a base that never ends an answer
-        # would take minutes.
+        # A quarter and eight tokens more than the longest answer in training. Without this limit a
+        # base that never ends an answer would take minutes.
         max_new_tokens=longest_answer * 5 // 4 + 8,
     )
 

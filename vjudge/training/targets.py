@@ -39,6 +39,7 @@ def prompt_and_target(
     Source: kaistAI/prometheus-vision sample_train_data.json; for the other templates the answers
     that their prompts ask for and their authors' code reads (`vjudge.prompts.parse.FORMATS`).
     """
+    # 0) a row that is not in canonical form yet
     if not (isinstance(row, Mapping) and "images" in row):
         row = rows_of([row])[0]
     # 1) a row that is trained on as it is
@@ -64,6 +65,7 @@ def prompt_and_target(
 
 
 def _subject(row: Mapping) -> Item | Pair:
+    """Make the pair or the item that a canonical row describes."""
     return Pair.from_row(row) if "response_a" in row else Item.from_row(row)
 
 

@@ -29,7 +29,7 @@ from vjudge.training.recipes import Plan
 
 LOG = "training_log.jsonl"
 BEST = "best.safetensors"
-FALL = 0.98  # a loss fell where it ends below this share of its start
+FALL = 0.98  # a loss counts as fallen where it ends below this share of its start
 
 
 class LastStep(transformers.TrainerCallback):
@@ -38,15 +38,19 @@ class LastStep(transformers.TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
+        """Have the last step logged; transformers passes further arguments, unused here."""
         control.should_log = control.should_log or state.global_step >= state.max_steps
 
 
 def lesson_of(first: float, last: float, n_losses: int) -> str | None:
-    """Say what follows from a loss that did not fall; None where it fell.
+    """Say what to change where the loss did not fall.
 
     Args:
         first, last: the loss at the start and at the end.
         n_losses: how many losses were logged.
+
+    Returns:
+        A sentence, or None where the loss fell.
 
     >>> lesson_of(11.6, 4.5, 2) is None
     True
@@ -55,7 +59,7 @@ def lesson_of(first: float, last: float, n_losses: int) -> str | None:
     """
     if n_losses < 2:
         return f"one step alone was logged, its loss {first:.3f}: whether it fell can't be told"
-    # A rise or a fall of at most 2 % counts as no change.
+    # A rise or a fall of less than about 2 % counts as no change.
     if last * FALL > first:
         return f"the loss rose from {first:.3f} to {last:.3f}; lower lr, or raise warmup"
     if last >= FALL * first:
@@ -106,7 +110,8 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
             train_dataset=order,
             compute_loss_func=answer_loss,
         )
-        self.remove_callback(transformers.PrinterCallback)  # which would print what `log` writes
+        # The printer would print what `log` writes.
+        self.remove_callback(transformers.PrinterCallback)
         self.add_callback(LastStep())
         self.examples = examples
         self.plan = plan
@@ -160,12 +165,19 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
         return result | {"lesson": lesson_of(loss_before, loss_after, len(losses))}
 
     def compute_loss_context_manager(self) -> Any:
-        """Compute products in the plan's precision, also on devices where accelerate would not."""
+        """Return a context in which matrix products are computed in the plan's precision.
+
+        It also works on devices on which accelerate would compute in float32.
+        """
         enabled = self.dtype != torch.float32
         return torch.autocast(self.args.device.type, self.dtype, enabled=enabled)
 
     def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
-        """Make transformers' AdamW, and give the projector a learning rate of its own."""
+        """Make transformers' AdamW, and give the projector a learning rate of its own.
+
+        Args:
+            model: the network; None for the trainer's. The name is transformers'.
+        """
         is_new = self.optimizer is None
         optimizer = super().create_optimizer(model)
         if not is_new or self.plan.recipe.projector_lr is None:
@@ -209,13 +221,19 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
         return {}
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add an entry to transformers' log; write losses and evaluations to the log file, too."""
+        """Add an entry to transformers' log; write losses and evaluations to the log file, too.
+
+        Args:
+            logs: the entry, name -> number.
+            start_time: of the training, which transformers may pass for its own speed figures.
+        """
         seconds = round(time.monotonic() - self.began, 3)
         super().log({**logs, "seconds": seconds}, start_time)
         history = self.state.log_history
         # transformers takes the whole order, which is all epochs, for one epoch.
         history[-1].pop("epoch", None)
         entries = [entry for entry in history if "loss" in entry or "parsed" in entry]
+        # Only the first process writes, and only where the new entry is a loss or an evaluation.
         if self.is_world_process_zero() and entries and entries[-1] is history[-1]:
             text = "".join(json.dumps(entry) + "\n" for entry in entries)
             replace_file(self.out / LOG, text)

@@ -80,7 +80,16 @@ def settle_weights(
 
 
 def _adapted(judge: VisionLanguageModel, freeze: Collection[str], lora: Mapping) -> Any:
-    """Put adapters on the decoder; a projector that trains does so in full, as LLaVA's does."""
+    """Put adapters on the decoder.
+
+    A projector that is not frozen trains all of its weights, without adapters, as in LLaVA.
+
+    Args:
+        judge, freeze, lora: as for `settle_weights`.
+
+    Returns:
+        peft's network around the judge's.
+    """
     import peft
 
     config = adapters_of(judge.model, freeze, lora)
@@ -98,7 +107,10 @@ def _adapted(judge: VisionLanguageModel, freeze: Collection[str], lora: Mapping)
 
 
 def _projectors(network: nn.Module) -> list[str]:
-    """Name the modules that make up the projector, each module of a list by its own name."""
+    """Return the full names of the modules that make up the projector.
+
+    Of a list of modules each one is named.
+    """
     names = []
     for name, module in network.named_modules():
         if name.rpartition(".")[2] in MODULE_NAMES["projector"]:
@@ -151,6 +163,7 @@ class OwnCheckpoints:
     """
 
     def _save(self: Any, output_dir: Any = None, state_dict: Any = None) -> None:
+        # `state_dict` is passed for sharded weights alone, which transformers writes elsewhere.
         if self.args.should_save and state_dict is None:
             Path(output_dir).mkdir(parents=True, exist_ok=True)
             save_weights(self.model, Path(output_dir) / "model.safetensors")
@@ -181,7 +194,7 @@ def load_weights(network: nn.Module, file: Path) -> None:
 
 def last_checkpoint(folder: Path) -> str | None:
     """Find the newest checkpoint that was written completely; None where there is none."""
-    complete: dict[int, str | None] = {0: None}  # step -> folder
+    complete: dict[int, str | None] = {0: None}  # step -> folder; step 0, the start, has none
     for file in folder.glob("checkpoint-*/trainer_state.json"):  # the file that is written last
         complete[int(file.parent.name.rpartition("-")[2])] = str(file.parent)
     return complete[max(complete)]
@@ -193,7 +206,8 @@ def claim(file: Path, settings: Mapping, *, begin: bool = True) -> dict:
     Args:
         file: the manifest, in the training's folder.
         settings: all that the training depends on.
-        begin: whether to write a new manifest; of several processes only one does.
+        begin: whether to write a new manifest where there is none; of several processes only one
+            does.
 
     Returns:
         The manifest: "settings" and, where the training is finished, "result".
@@ -298,9 +312,13 @@ def tower_names(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Rename a LLaVA's tower weights to their older names, the only ones that vLLM reads.
 
     vision_tower.encoder.x -> vision_tower.vision_model.encoder.x; an older name stays.
+
+    Args:
+        state: name -> weight; names of other parts stay.
     """
     new = "vision_tower."
     old = "vision_tower.vision_model."
+    # Make an older name new, then every new name old, so that none is lengthened twice.
     return {name.replace(old, new).replace(new, old, 1): state[name] for name in state}
 
 
