@@ -151,6 +151,21 @@ def test_conformal_coverage_is_told_by_group():
     assert coverage.loc[True, "high"] < 0.9 < coverage.loc[False, "low"]
 
 
+@pytest.mark.parametrize("confidence", [0.55, 0.8])
+def test_conformal_coverage_leaves_each_item_out(confidence):
+    """100 * .55 is 55.00000000000001 in floating point, of which the rank is 55 nonetheless."""
+    rng = np.random.default_rng(1)
+    truth = pd.Series(rng.normal(size=100))
+    judge = truth + rng.normal(size=100)
+    inside = []
+    for item in truth.index:
+        others = truth.where(truth.index != item)
+        interval = metrics.conformal_intervals(judge, others, confidence=confidence).loc[item]
+        inside.append(interval["low"] <= truth[item] <= interval["high"])
+    coverage = metrics.conformal_coverage(judge, truth, confidence=confidence)
+    assert coverage.loc["all", "share"] == pytest.approx(np.mean(inside))
+
+
 def test_strictness_is_no_noise():
     """What one person scores lower throughout changes no plan, nor the number of items it takes."""
     rng = np.random.default_rng(4)

@@ -86,7 +86,7 @@ def test_a_wording_of_ones_own_that_can_not_be_filled(body, options, said):
         prompts.Template("mine", "my paper", prompts.VICUNA_V1, body, **options)
 
 
-@pytest.mark.parametrize("record", ["{", "[" * 100_000, "\udcff"])
+@pytest.mark.parametrize("record", ["{", "[1]", "3", "[" * 100_000, "\udcff"])
 def test_a_record_that_can_not_be_read_is_named(tmp_path, record):
     (tmp_path / "judge.json").write_bytes(record.encode(errors="surrogateescape"))
     with pytest.raises(ValueError, match=r"judge.json .*give load_judge a template="):

@@ -99,7 +99,7 @@ def conformal_coverage(
     # Leave each item out in turn: its interval is made from the other n - 1 errors, of which it
     # takes the one of rank r = ceil(n * confidence). Among all n errors, this is the one of rank
     # r + 1 if the item's own error is among the r smallest, else the one of rank r.
-    rank = min(math.ceil(n * confidence), n - 1)
+    rank = min(math.ceil(round(n * confidence, 9)), n - 1)  # rounded as in `conformal_intervals`
     limit = np.where(errors.size <= ordered[rank - 1], ordered[rank], ordered[rank - 1])
     inside = errors.size <= limit
     # Each row: its name, which items are inside, and which items count

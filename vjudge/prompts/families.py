@@ -146,7 +146,7 @@ def _read_record(folder: Path) -> dict[str, Any]:
         return {}
     try:
         return dict(json.loads(file.read_bytes()))
-    except (ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError) as error:  # TypeError: JSON, but no object
         raise ValueError(f"{file} can't be read ({error}): give load_judge a template=") from error
 
 
