@@ -159,6 +159,7 @@ class Stages:
         # 3) the rubrics that the generator finds applicable to the image
         fitting = self.ask("align", [Task(row, _rubric(row)) for row in refined], self.read_fit)
         rubrics = []
+        # `ask` keeps the order of its tasks, so that the rubrics of an image stand side by side.
         for _, of_image in groupby(fitting, key=itemgetter("group")):
             rubrics += list(of_image)[: self.options["rubrics"]]
         return rubrics
@@ -219,6 +220,7 @@ class Stages:
         for number in range(self.options["instructions"]):
             tasks = []
             for row in rubrics:
+                # The instructions that the row's image has from all of its rubrics so far.
                 earlier = [case["instruction"] for case in cases if case["group"] == row["group"]]
                 inputs = _rubric(row) | {"earlier": earlier} | REFERENCE_LENGTH
                 tasks.append(Task(row | {"id": f"{row['id']}-i{number}"}, inputs))
@@ -251,7 +253,7 @@ class Stages:
         tasks = []
         for case in cases:
             length = n_words(case["reference_answer"])
-            slack = max(1, int(length * self.options["tolerance"]))
+            slack = max(1, int(length * self.options["tolerance"]))  # words
             images = [self.images[case["group"]]]
             inputs = _rubric(case) | {
                 "instruction": case["instruction"],

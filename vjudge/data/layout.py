@@ -199,7 +199,8 @@ def layout_of(
         warn(f"{len(nameless)} columns without a name and without a cell are left out")
         layout |= dict.fromkeys(nameless)  # None: left out
 
-    # 3) several columns of raters become one, `human_scores`; no name may be given twice
+    # 3) several columns of raters become one, `human_scores`, and a single one was renamed to it in
+    #    step 1; no name may be given twice
     raters = people if people and len(people) > 1 else ()
     layout |= dict.fromkeys(raters)
     _check_unique([*layout.values(), "human_scores" if raters else None])
@@ -226,7 +227,7 @@ def _check_unique(names: Sequence[str | None]) -> None:
 
 
 def _note_preference(layout: Layout) -> None:
-    """Warn where pairs have no preference, and name the column that looks like one."""
+    """Warn where pairs have no preference although some column looks like one, and name it."""
     if "preference" not in layout.columns and layout.likely_columns("preference", {}):
         warn(f"these pairs have no column `preference`: {layout.remedy('preference')}")
 

@@ -202,7 +202,7 @@ class Rows(Sequence):
             names = []
             for row in source:
                 if isinstance(row, Mapping):
-                    names += row
+                    names += row  # the mapping's keys
         self._source = source
         self.decimal = getattr(source, "decimal", None)
         names = list(dict.fromkeys(names))

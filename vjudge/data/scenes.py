@@ -140,7 +140,7 @@ def sample(split: str, *seed: int) -> Scene:
     combinations: list[tuple] = []
     while not combinations:  # rejection sampling: draw again where `_arrange` fails
         # 1) two colours, then two shapes that are counted, and how many things have each (1-4);
-        #    in `pairs`, `counts` and `codes` entry 0 is of colours and entry 1 of shapes
+        #    in `pairs`, `counts` and `indices` entry 0 is of colours, and entry 1 of shapes
         pairs = []
         counts = []
         for _ in range(2):
@@ -151,16 +151,16 @@ def sample(split: str, *seed: int) -> Scene:
         fewest = max(6, *map(sum, counts))
         n_things = rng.integers(fewest, len(PLACES) + 1)
 
-        # 3) the colour, then the shape of each thing: counted ones as often as drawn in step 1,
-        #    the remaining things with ones that are not counted
-        codes = []
-        for pair, count in zip(pairs, counts, strict=True):
+        # 3) an index for the colour, then for the shape of each thing: counted ones as often as
+        #    drawn in step 1, and for the remaining things ones that are not counted
+        indices = []
+        for pair, n_of_each in zip(pairs, counts, strict=True):
             not_counted = np.setdiff1d(range(8), pair)
-            fillers = rng.choice(not_counted, size=n_things - count.sum())
-            codes.append([*np.repeat(pair, count), *fillers])
-        combinations = _arrange(rng, codes[1], codes[0], split_index)
+            fillers = rng.choice(not_counted, size=n_things - n_of_each.sum())
+            indices.append([*np.repeat(pair, n_of_each), *fillers])
+        combinations = _arrange(rng, indices[1], indices[0], split_index)
 
-    # 4) names in place of numbers, and a size for each thing
+    # 4) names in place of indices, and a size for each thing
     colours = list(COLOURS)
     sizes = list(SIZES)
     things = []
@@ -187,7 +187,7 @@ def _arrange(rng: Rng, shapes: list[int], colours: list[int], split: int) -> lis
     combinations = []
     while shapes:
         # A combination of the split itself where there is one, else one of train (0).
-        table = _SPLIT_OF[np.ix_(shapes, colours, places)]  # (shapes, colours, places) still free
+        table = _SPLIT_OF[np.ix_(shapes, colours, places)]  # (shapes, colours, places) not used up
         options = np.argwhere(table == split)
         if not len(options):
             options = np.argwhere(table == 0)
@@ -196,6 +196,7 @@ def _arrange(rng: Rng, shapes: list[int], colours: list[int], split: int) -> lis
         # An option is a position in each of the three lists; what it points to is used up.
         shape, colour, cell = options[rng.integers(len(options))]
         combinations.append((shapes.pop(shape), colours.pop(colour), places.pop(cell)))
+    # Where too few are of the split itself, since the others were used up, the triples are refused.
     n_of_split = sum(_SPLIT_OF[combination] == split for combination in combinations)
     return combinations if 2 * n_of_split >= len(combinations) else []
 
@@ -259,8 +260,8 @@ def write_rubric(aspect: Aspect, variant: int | np.integer) -> tuple[str, list[s
         The criteria, and the five level descriptions, lowest first.
     """
     # Starting from the aspect's own index, equal variants of two aspects use different sets.
-    number = variant + list(ASPECTS).index(aspect.name)
-    levels = _LEVELS[number % len(_LEVELS)]
+    set_index = variant + list(ASPECTS).index(aspect.name)
+    levels = _LEVELS[set_index % len(_LEVELS)]
     described = [level.format(n=aspect.noun, N=aspect.nouns) for level in levels]
     return aspect.criteria[variant], described
 
@@ -308,10 +309,11 @@ def truths(scene: Scene, aspect: str, rng: Rng) -> tuple[list[Claim], list[Claim
 
 
 def _claim_keys(scene: Scene, aspect: str, rng: Rng) -> list[str]:
-    """List in random order the keys (see `Claim`) that claims of an aspect may speak of.
+    """List the keys (see `Claim`) that claims of an aspect may speak of, those to take first first.
 
     Returns:
-        All occupied places; for "count" all colours and shapes; for "presence" eight of these.
+        For "count" all colours and shapes, the counted ones first; for "presence" eight of them in
+        random order; else all occupied places in random order.
     """
     if aspect not in ("count", "presence"):
         return rng.permutation([thing.place for thing in scene.things]).tolist()
@@ -471,12 +473,12 @@ def case(scene: Scene, aspect_name: str, rng: Rng) -> list[dict]:
 
     # 2) five responses, with zero to four wrong claims
     rows = []
-    for count in rng.permutation(N_CLAIMS + 1):
-        wrong = rng.choice(N_CLAIMS, size=count, replace=False)
+    for n_wrong_claims in rng.permutation(N_CLAIMS + 1):
+        wrong_indices = rng.choice(N_CLAIMS, size=n_wrong_claims, replace=False)
         claims: list[Claim] = []
         for i, claim in enumerate(true_claims):
             stated = claim
-            if i in wrong:
+            if i in wrong_indices:
                 stated = falsify(scene, aspect_name, claim, rng)
             if stated.key in [earlier.key for earlier in claims]:
                 # `falsify` moved two things into one empty place: keep this claim's place, and

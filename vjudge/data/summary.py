@@ -84,14 +84,14 @@ def truth(items: Items) -> Series:
     table = DataFrame(cells, columns=["id", "gold", "human_scores"])
     scores, sources = gold_else_people(table["gold"], ratings(table["human_scores"]))
     counts = {name: int((sources == name).sum()) for name in ("gold", "mean of people", "missing")}
-    names = [name for name in ("gold", "mean of people") if counts[name]]
-    if not names and "response_a" in rows.columns:
+    used_sources = [name for name in ("gold", "mean of people") if counts[name]]
+    if not used_sources and "response_a" in rows.columns:
         raise CollectionError("these rows are pairs: their truth is the column `preference`")
-    if not names:
+    if not used_sources:
         reason = "no row has a score in gold or human_scores"
         raise CollectionError(f"{reason}: {rows.layout.remedy('gold')}")
     index = items.index if isinstance(items, DataFrame) else table.set_index("id").index
-    series = scores.set_axis(index).rename(" or ".join(names))
+    series = scores.set_axis(index).rename(" or ".join(used_sources))
     series.attrs = counts
     return series
 

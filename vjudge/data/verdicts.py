@@ -215,6 +215,7 @@ def _mllm_judge(
     for judge, table in tables.items():
         scores = table["parsed_score"].reindex(people.index)
         frame[judge] = scores.where(scores > 0)  # the files write -1 for a missing score
+    # The index, sample_id, becomes the column of ids as texts.
     return frame.rename(str).rename_axis("id").reset_index()
 
 

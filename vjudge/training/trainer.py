@@ -178,7 +178,7 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
         Args:
             model: the network; None for the trainer's. The name is transformers'.
         """
-        is_new = self.optimizer is None
+        is_new = self.optimizer is None  # transformers may ask again for one that is made
         optimizer = super().create_optimizer(model)
         if not is_new or self.plan.recipe.projector_lr is None:
             return optimizer
