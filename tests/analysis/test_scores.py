@@ -202,6 +202,15 @@ def test_judges_on_another_scale_are_correlated_and_left_out_of_the_rest_by_name
     assert "no judge has scores on people's scale" in repr(table(("percent",)).confusion())
 
 
+def test_the_scatter_says_the_means_at_the_lowest_and_the_highest_truth_in_any_order_of_rows():
+    judged = {name: run(name, score=np.resize([1.0, 2, 3, 5, 4], 30)) for name in ("tiny", "big")}
+    for order in (slice(None), slice(None, None, -1), [*range(2, 30), 0, 1]):
+        rows = {name: frame.iloc[order] for name, frame in judged.items()}
+        found = vj.scores(rows).scatter()
+        assert found.reading.endswith("highest truth: tiny 1.00 to 5.00; big 1.00 to 5.00.")
+        assert found.table["truth"].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0] * 2
+
+
 def test_calibration_says_who_is_too_high_and_who_is_not():
     frame = wide().assign(lenient=lambda rows: rows[PEOPLE].mean(axis=1) + 0.8)
     frame["fair"] = frame[PEOPLE].mean(axis=1) + np.resize([-0.5, 0.5], len(frame))

@@ -83,8 +83,8 @@ def test_what_has_no_turns_or_no_scores_refuses():
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        ({"gold": None}, "row 1 .id 'y'., gold: is no score of the scale"),
-        ({"gold": 2.5}, "row 1 .id 'y'., gold: is no score of the scale"),
+        ({"gold": None}, "row 1 .id 'y'., gold: is not on the scale"),
+        ({"gold": 2.5}, "row 1 .id 'y'., gold: is not on the scale"),
         ({"feedback": None}, "row 1 .id 'y'., feedback: is missing"),
         ({"response": ""}, "row 1 .id 'y'., response: is missing or blank"),
         ({"criteria": [{"name": "n", "criteria": "c"}]}, "row 1 .id 'y'., criteria: are several"),

@@ -536,9 +536,10 @@ class Scores(RatingTable):
         """
         judged = comparable_scores(self)
         name = judged.truth_name
-        levels = judged.rows.assign(truth=judged.rows["gold"].round())
-        cells = levels.groupby(["judge", "truth"], sort=False)["score"]
-        table = cells.agg(["mean", "std", "count"]).reset_index()
+        rows = judged.rows.assign(truth=judged.rows["gold"].round())
+        by_level = rows.groupby(["judge", "truth"])["score"].agg(["mean", "std", "count"])
+        # Judges stay in their order, each with its levels from the lowest truth to the highest
+        table = by_level.reindex(rows["judge"].unique(), level="judge").reset_index()
         texts = []
         for judge, means in table.dropna(subset="mean").groupby("judge", sort=False)["mean"]:
             texts.append(f"{judge} {short(means.iloc[0])} to {short(means.iloc[-1])}")

@@ -41,14 +41,18 @@ def examples_of(template: Template, items: Items) -> tuple[Item, ...]:
 
 
 def _faults(template: Template, example: Item) -> list[tuple[str, str, str]]:
-    """List what keeps an item from being an example: column, reason and remedy of each."""
+    """List what keeps an item from being a few-shot example.
+
+    Returns:
+        Tuples (column, reason, remedy); an error reads the first two as a sentence.
+    """
     faults = template.faults(example)
     if not example.feedback:
         faults.append(("feedback", "is missing", "write why it earns its score"))
     if example.rubric and example.rubric.named:
         faults.append(("criteria", "are several, and an example has one score", "keep one"))
     elif example.gold not in template.scores(example.rubric):
-        faults.append(("gold", "is no score of the scale", "fill it in or leave the row out"))
+        faults.append(("gold", "is not on the scale", "give a score of the scale, or leave it out"))
     return faults
 
 

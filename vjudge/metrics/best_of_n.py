@@ -29,7 +29,7 @@ def best_of_n(
             is picked at random.
         groups: the question that each response answers; a question with only one scored response is
             left out.
-        confidence: of the intervals, by Student's t over questions.
+        confidence: the level of the Student's t intervals over questions, in (0, 1).
 
     Returns:
         One row per statistic; the first three are in score points:
@@ -37,12 +37,12 @@ def best_of_n(
         - `regret`: the best human score minus that of the judge's pick;
         - `regret_of_chance`: the best human score minus that of a random pick;
         - `gain`: the human score of the judge's pick minus that of a random pick;
-        - `picks_best`: how often the judge's pick has the best human score.
+        - `picks_best`: the share of questions whose pick has the best human score.
 
         Columns: estimate, low, high, n (questions) and missing (responses without both scores).
 
-    Source: regret of best-of-n sampling, as Gao, Schulman and Hilton (arXiv 2210.10760) measure a
-    proxy by the gold score of its pick.
+    Source: regret of best-of-n sampling; Gao, Schulman and Hilton (arXiv 2210.10760) evaluate a
+    proxy reward model by the gold reward of its pick.
 
     >>> best_of_n([1, 3, 2, 5], [1, 2, 9, 4], groups=list("aabb"))["estimate"].to_dict()
     {'regret': 1.5, 'regret_of_chance': 1.25, 'gain': -0.25, 'picks_best': 0.5}
@@ -51,8 +51,8 @@ def best_of_n(
     (gold, score), used = read_scores(reference=reference, judge=judge, groups=groups)
     responses = pd.DataFrame({"gold": gold[used], "score": score[used]})
     question = group_codes(groups, used)
-    # 1) Per question, means over the responses with the judge's highest score, which it is equally
-    # likely to pick
+    # 1) Per question, the judge's pick. Ties at its highest score are broken at random, so that the
+    # expected pick is the mean over the tied responses
     best = responses.groupby(question).transform("max")
     responses["is_best"] = responses["gold"] == best["gold"]
     is_picked = responses["score"] == best["score"]
@@ -68,10 +68,12 @@ def best_of_n(
     table = pd.DataFrame(columns)[of_all["size"] > 1]
     n = len(table)
     if n < 2:
-        warn(f"{n} questions have two scored responses: intervals take two such questions")
+        warn(
+            f"{n} questions have two scored responses or more: an interval needs two such questions"
+        )
     # 3) Means over questions. Bounds stay within the range of each statistic: regrets are not
     # negative, the gain has no limit, and `picks_best` is a share.
-    bounds = mean_interval(table, confidence)
+    bounds = mean_interval(table, confidence)  # (statistics, 3): estimate, low, high
     bounds[:, 1] = np.maximum(bounds[:, 1], [0, 0, -np.inf, 0])
     bounds[:, 2] = np.minimum(bounds[:, 2], [np.inf, np.inf, np.inf, 1])
     result = pd.DataFrame(bounds, pd.Index(columns, name="statistic"), INTERVAL)

@@ -202,11 +202,14 @@ def kappas_of_pairs(tally: Tally, weights: Weights, *, quadratic: bool) -> Float
     """Compute Cohen's kappa of each pair of raters who share items.
 
     Args:
+        tally: the ratings of n items by m raters.
+        weights: how often each bootstrap replicate holds each item, shape (items, replicates).
         quadratic: whether a disagreement counts as the squared distance of the two ratings; else
             every disagreement counts as 1.
 
     Returns:
-        Shape (pairs, replicates); NaN where both raters gave one and the same category alone.
+        Shape (pairs, replicates); NaN where both raters used a single category, the same one, so
+        that no disagreement is expected, and in replicates without an item that both rated.
     """
     kappas = []
     for x, y in combinations(tally.ratings.T, 2):
@@ -216,7 +219,7 @@ def kappas_of_pairs(tally: Tally, weights: Weights, *, quadratic: bool) -> Float
         levels, code = np.unique([x[both], y[both]], return_inverse=True)
         x_code, y_code = code.reshape(2, -1)
         with np.errstate(invalid="ignore", divide="ignore"):
-            # The share of each row among those that both rated: (rows, replicates)
+            # The weight of each item that both rated, summing to 1: (items of both, replicates)
             share = weights[both] / weights[both].sum(axis=0)
         # How often each rater gives each level: (levels, replicates)
         x_margin = indicator_matrix(x_code, len(levels)) @ share
@@ -224,6 +227,7 @@ def kappas_of_pairs(tally: Tally, weights: Weights, *, quadratic: bool) -> Float
         gap = levels[:, None] - levels
         disagreement = gap**2 if quadratic else (gap != 0).astype(float)  # (levels, levels)
         observed = disagreement[x_code, y_code] @ share
+        # Expected by chance, x' D y in each replicate: (replicates,)
         expected = (x_margin * (disagreement @ y_margin)).sum(axis=0)
         kappas.append(1 - observed / _positive(expected))
     return np.reshape(kappas, (-1, weights.shape[1]))

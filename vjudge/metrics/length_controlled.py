@@ -148,12 +148,13 @@ def _mean_prediction(fit: Logistic, design: Floats, confidence: float) -> list[f
         Estimate, low and high. The interval is symmetric on the logit scale, so that it stays
         within 0 and 1.
     """
-    chance = special.expit(design @ fit.coefficients)
-    mean = float(chance.mean())
-    # Delta method: the slope of the mean by each coefficient gives the error of the mean, and the
-    # slope of the logit, 1 / (p (1 - p)), that of the mean's logit
-    slope = (chance * (1 - chance)) @ design / len(chance)  # (coefficients,)
-    error = float(fit.errors(slope[None])[0]) / (mean * (1 - mean))
-    half_width = t_quantile(confidence, fit.freedom) * error
+    probability = special.expit(design @ fit.coefficients)
+    mean = float(probability.mean())
+    # Delta method, twice: the gradient of the mean with respect to the coefficients gives the
+    # standard error of the mean; times the derivative of the logit, 1 / (p (1 - p)), it is that of
+    # the mean's logit
+    gradient = (probability * (1 - probability)) @ design / len(probability)  # (coefficients,)
+    standard_error = float(fit.errors(gradient[None])[0]) / (mean * (1 - mean))
+    half_width = t_quantile(confidence, fit.freedom) * standard_error
     low, high = special.expit(special.logit(mean) + np.array([-half_width, half_width]))
     return [mean, low, high]

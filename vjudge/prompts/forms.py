@@ -26,38 +26,39 @@ def json_example(template: Template, rubric: Rubric | None) -> str:
 def schema_of(template: Template, rubric: Rubric | None) -> dict:
     """Build the JSON schema of the object that `json_example` shows, for a server to enforce."""
 
-    def verdict(scale: Scale) -> dict:
+    def verdict_schema(scale: Scale) -> dict:
         """Build the schema of one verdict."""
         if template.compares:
             return {"type": "string", "enum": ["A", "B", "tie"]}
         return {"type": "integer", "enum": list(scale)}
 
     # the form with a schema instead of each example value: {"score": {"type": "integer", ...}}
-    properties = _form(template, rubric, verdict)
+    properties = _form(template, rubric, verdict_schema)
     properties["feedback"] = {"type": "string"}
     if "scores" in properties:
         properties["scores"] = json_object(properties["scores"])
     return json_object(properties)
 
 
-def _form(template: Template, rubric: Rubric | None, verdict: Callable[[Scale], object]) -> dict:
-    """Build the object that a prompt template asks for.
+def _form(template: Template, rubric: Rubric | None, make_value: Callable[[Scale], object]) -> dict:
+    """Build the skeleton of the JSON object that a prompt template asks for.
 
     It is {"feedback": "...", "score": 3} or {"feedback": "...", "choice": "B"}; for several
     criteria it is {"feedback": "...", "scores": {"Accuracy": 3, "Style": 3}}.
 
     Args:
         template: the prompt template.
-        rubric: as in `json_example`.
-        verdict: makes the value that stands for a verdict from its scale, which is () for a choice.
+        rubric: gives the scale, and the named criteria; None where the template needs none.
+        make_value: maps the scale of a verdict to the value that stands for it; the scale of a
+            choice is ().
     """
     form: dict = {"feedback": "One or two sentences on what is right and wrong."}
     if template.compares:
-        form["choice"] = verdict(())
+        form["choice"] = make_value(())
     elif rubric and rubric.named:
-        form["scores"] = {name: verdict(scale) for name, scale in rubric.scales.items()}
+        form["scores"] = {name: make_value(scale) for name, scale in rubric.scales.items()}
     else:
-        form["score"] = verdict(template.scores(rubric))
+        form["score"] = make_value(template.scores(rubric))
     return form
 
 
