@@ -24,6 +24,7 @@ from vjudge.prompts import Template, families
 from vjudge.records import RESPONSE_IMAGES, from_csv
 
 IMMATERIAL = ("batch_size", "seed")  # options that no protocol decides
+# options of drawing an answer; mode="score" draws none
 DRAWING = ("samples", "temperature", "top_p", "repetition_penalty")
 
 
@@ -60,11 +61,12 @@ def asked(
         refusal = f"responses of {name} are pictures, and template {asked_template.name!r} of"
         raise ValueError(f"{refusal} judge {judge.name!r} shows none: give one that sees pictures")
 
-    # 2) options and rows; without a template for two responses each response is graded by itself
+    # 2) options and rows; where the protocol compares or ranks, but the template shows a single
+    #    response, each response is graded by itself
     singly = protocol.call != "grade" and not asked_template.compares
     published = _published_options(judge, protocol, singly=singly)
     deviations += _option_deviations(published, chosen)
-    if chosen.get("mode") == "score":  # it draws nothing
+    if chosen.get("mode") == "score":  # draws nothing
         published = {key: value for key, value in published.items() if key not in DRAWING}
     options = published | chosen | {"out": out, "progress": progress}
     rows, n_filled = with_rubric(rows, asked_template)
@@ -95,12 +97,15 @@ def _with_template(
 ) -> tuple[Judge, Template, list[Deviation]]:
     """Give a judge the chosen prompt template, else the protocol's, else its own.
 
+    A judge with a value head is asked by no prompt template: it is returned as it is.
+
     Returns:
         The judge with that template, the template, and how it differs from the published one.
     """
     own = judge.template
     if protocol.call != "grade" and judge.pairs is not None:
         own = judge.pairs
+    # `protocol.own` lists the families whose own template is the published one
     unofficial = "" if family_name(judge) in protocol.own else protocol.unofficial
     requested = chosen or protocol.template
     if judge.gives_values:
@@ -118,6 +123,7 @@ def _with_template(
     if template.name != protocol.template:
         published = protocol.template or "none that vjudge has"
         difference = f"the wording is {template.name!r}, published is {published!r}"
+    # a `Template` of the published name may have another text
     elif template.fingerprint() != families.wording(protocol.template).fingerprint():
         difference = f"the wording is another than the published {template.name!r}"
     deviations = _wording_deviations(unofficial, difference)
@@ -132,7 +138,12 @@ def _wording_deviations(*texts: str) -> list[Deviation]:
 
 
 def _published_options(judge: Judge, protocol: Protocol, *, singly: bool) -> dict[str, Any]:
-    """Return the published options of the call, without those that the judge does not take."""
+    """Return the published options of the call, without those that the judge does not take.
+
+    Args:
+        judge, protocol: as in `asked`; a family that the protocol lists in `own` brings its own.
+        singly: whether each response is graded by itself where the protocol compares or ranks.
+    """
     options = dict(protocol.options)
     if judge.family and judge.family.name in protocol.own:
         options = dict(judge.family.published)
@@ -146,7 +157,10 @@ def _published_options(judge: Judge, protocol: Protocol, *, singly: bool) -> dic
 
 
 def _option_deviations(published: Mapping[str, Any], chosen: Mapping[str, Any]) -> list[Deviation]:
-    """List the chosen options that differ from the published ones and can change a verdict."""
+    """List the chosen options that differ from the published ones and can change a verdict.
+
+    An option that the protocol does not state has the default of `Judge.grade`.
+    """
     defaults = {**asdict(Options()), "unread": "missing", **published}
     deviations = []
     for option, value in chosen.items():
@@ -159,6 +173,15 @@ def _option_deviations(published: Mapping[str, Any], chosen: Mapping[str, Any]) 
 
 def _by_scores(judge: Judge, pairs: Sequence[Row], **options: Any) -> pd.DataFrame:
     """Compare two responses by the difference of the scores that each gets by itself.
+
+    Args:
+        judge: one that grades single responses.
+        pairs: rows with `response_a` and `response_b`.
+        options: of `Judge.grade`; of several samples the mean score counts.
+
+    Returns:
+        One row per pair, with verdict, failure (the first one of its two responses), closed and
+        sees_image. The verdict is missing where a score is.
 
     Source: Prometheus (arXiv 2310.08491), section on ranking evaluation.
     """
@@ -191,6 +214,7 @@ def _read_as_published(run: pd.DataFrame, protocol: Protocol) -> pd.DataFrame:
         run = reread(run, protocol.reader)
     if protocol.score_reader:
         scores = run["raw"].map(protocol.score_reader)
+        # a score outside the scale is none, and a failure stays only where there is no score
         run["score"] = scores.where(scores.between(run["lowest"], run["highest"]))
         run["failure"] = run["failure"].where(run["score"].isna(), None)
     return run
@@ -223,6 +247,7 @@ def reread(run: pd.DataFrame, reader: Reader) -> pd.DataFrame:
     n_empty = []
     for row in run.to_dict("records"):
         draws = _draws_of(row)
+        # a draw without a choice votes None, and counts among all votes
         votes = [_read_draw(draw, row.get("preference"), reader) for draw in draws]
         n_unread.append(votes.count(None))
         n_empty.append(sum(not draw["raw"] for draw in draws))
@@ -235,7 +260,7 @@ def reread(run: pd.DataFrame, reader: Reader) -> pd.DataFrame:
 
 def _draws_of(row: Row) -> list[dict[str, Any]]:
     """Return a compared pair's draws, each with its `order` and its answer, `raw`."""
-    draws = from_csv(row.get("draws"))
+    draws = from_csv(row.get("draws"))  # a list, or its text in a file
     if draws is None:  # one draw per order
         orders = [order for order in ("ab", "ba") if f"raw_{order}" in row]
         draws = [{"order": order, "raw": row[f"raw_{order}"]} for order in orders]
@@ -243,7 +268,12 @@ def _draws_of(row: Row) -> list[dict[str, Any]]:
 
 
 def _read_draw(draw: Mapping[str, Any], preference: str | None, reader: Reader) -> str | None:
-    """Read one draw's answer: the pair's own a, b or a tie; None without a readable answer."""
+    """Read one draw's answer.
+
+    Returns:
+        "a" or "b", which name the pair's responses whatever the order shown; or a tie; or None
+        where the answer is empty or can't be read.
+    """
     if not draw["raw"]:
         return None
     if draw["order"] == "ab":

@@ -1,6 +1,9 @@
 """The measures of benchmarks: each makes the table of one kind of statistic from a run.
 
-To add a measure, write a function from `Sample` to a table, and enter it in `MEASURES`.
+To add a measure, write a function from `Sample` to a table, and enter it in `MEASURES`. All
+measures have this signature; each uses what it needs of the sample. Their tables have the index
+`INDEX`: part (the rows that count: "overall", "macro" or a category), statistic, and unread (what
+an answer without a verdict counts as, such as "left out", "wrong" or "random").
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ class Sample:
 
     Attributes:
         frame: one row per verdict, numbered 0 to n - 1, with the column `group`.
-        benchmark: what is reported of it.
+        benchmark: what the benchmark reports: its statistics, and which verdicts count.
         parts: the rows of "overall", which comes first, and of each category.
         resampling: `n_resamples` and `seed` of the bootstrap.
     """
@@ -48,11 +51,14 @@ class Sample:
 
 
 class Case(NamedTuple):
-    """What each of n rows gains and weighs, under one statistic and treatment of unread answers."""
+    """The gains and weights of n rows, under one statistic and one treatment of unread answers.
+
+    Their share is the sum of gains over the sum of weights, both over rows whose weight is above 0.
+    """
 
     statistic: str
     unread: str
-    gain: np.ndarray  # (n,), in [0, weight]
+    gain: np.ndarray  # (n,), in [0, weight] where the weight is above 0
     weight: np.ndarray  # (n,)
 
 
@@ -67,9 +73,10 @@ def _shares(
 
     Args:
         frame: n rows with the column `group`.
-        cases: what is shared.
-        parts: masks of shape (n,), "overall" first; several add "macro", their plain mean.
-        unit: what a row is, in plural.
+        cases: gains and weights of the n rows; each case makes one row per part.
+        parts: masks of shape (n,), "overall" first. Where there are categories, "macro" is added,
+            the plain mean of their shares.
+        unit: what a row is called in the caption, in plural, such as "pairs".
         averages: further plain means of shares: name -> the masks of k parts, (k, n).
     """
     rows_of = dict(parts)
@@ -85,7 +92,8 @@ def _shares(
             rows.append((name, mask * case.gain, mask * case.weight))
             sizes.append(int(np.atleast_2d(mask).any(axis=0).sum()))
     table = shares(rows, groups=frame["group"], unit=unit, index=INDEX)
-    table["missing"] = sizes - table["n"]  # not every other row, but every other row of the part
+    # `shares` counts all rows outside a part as missing: count only those of the part
+    table["missing"] = sizes - table["n"]
     return table
 
 
@@ -93,10 +101,13 @@ def _shares(
 
 
 def _accuracy(sample: Sample) -> pd.DataFrame:
-    """Tabulate how often the judge's choice is the people's.
+    """Tabulate how often the judge's choice is the right one.
 
-    The measure "wins" has no people: its share is that of wins over the baseline, which stands
-    first, so that every right choice is "b". The measure "votes" has the choices of `FOUR_CHOICES`.
+    Three measures are computed here. Their right choices are:
+
+        "accuracy"   the human preference
+        "votes"      the human vote, one of `FOUR_CHOICES`
+        "wins"       always "b": the baseline stands first, so that b's share is of wins over it
     """
     frame = sample.frame
     measure = sample.benchmark.measure
@@ -108,7 +119,7 @@ def _accuracy(sample: Sample) -> pd.DataFrame:
     meanings = FOUR_CHOICES if measure == "votes" else SPELLINGS
     people, has_answer, _ = read_choices(answers, meanings=meanings, people=True)
 
-    # A row's gain and weight are summed over its verdicts: one, or one per order.
+    # A row's gain and weight are summed over its columns of verdicts: one, or one per order.
     totals: dict[tuple[str, str], np.ndarray] = {}  # (statistic, unread) -> (2, n)
     n_malformed = 0
     for column in _verdict_columns(sample):
@@ -125,7 +136,11 @@ def _accuracy(sample: Sample) -> pd.DataFrame:
 
 
 def _verdict_columns(sample: Sample) -> list[str]:
-    """Name the columns of the verdicts that count: joined, of the published order, or of each."""
+    """Name the columns of verdicts that count, by the benchmark's `orders`.
+
+    "both": the verdict that joins both orders; "published": that of the order a, b alone; "each":
+    those of both orders, each by itself. A run of a single order has one column, `verdict`.
+    """
     orders = sample.benchmark.orders
     if orders == "both" or "verdict_ba" not in sample.frame:
         return ["verdict"]
@@ -139,9 +154,10 @@ def _gains(
     judge: np.ndarray,
     is_read: np.ndarray,
 ) -> Iterator[Case]:
-    """Yield the cases of one column of verdicts, their weights 0 or 1.
+    """Yield the cases of one column of verdicts; gains are in [0, 1], weights 0 or 1.
 
-    Which pairs count, and what a judge's tie on them is:
+    Each statistic has three cases, one per treatment of unread answers: they are left out, count as
+    wrong, or count as a random guess. Which pairs count, and what a judge's tie on them is:
 
         statistic              people's ties    judge's tie
         "accuracy with ties"   count            a choice like a and b
@@ -149,8 +165,9 @@ def _gains(
         "accuracy"             left out         an unread answer (a choice if each order counts)
 
     Args:
-        benchmark: whose statistics are computed.
-        people, judge: choices (n,); `has_answer` and `is_read` (n,) say where there is one.
+        benchmark: its `statistics` are computed; its `orders` says whether each order counts.
+        people, has_answer: the right choices, and whether there is one, both (n,).
+        judge, is_read: the judge's choices, and whether there is one, both (n,).
     """
     # "tie" does not say of which kind it is: it agrees with every kind
     unspecific = (judge == "tie") | (people == "tie")
@@ -159,7 +176,7 @@ def _gains(
     for statistic in benchmark.statistics:
         counted = has_answer
         chosen = is_read
-        chance = 1 / 3
+        chance = 1 / 3  # of a random guess among a, b and tie
         if statistic != "accuracy with ties":
             counted = has_answer & (people != "tie")
             chance = 1 / 2
@@ -186,6 +203,7 @@ def _bias(sample: Sample) -> pd.DataFrame:
     Reliability is bias conformity where the score must stay ("robustness"), else bias deviation.
     """
     frame = sample.frame
+    # a group has one row per variant; the row of the unbiased variant stands for the group
     is_unbiased = frame["variant"] == "unbiased"
     after_of_group = frame[frame["variant"] == "biased"].set_index("group")["score"]
     before = frame[is_unbiased].reset_index(drop=True)
@@ -195,7 +213,7 @@ def _bias(sample: Sample) -> pd.DataFrame:
     gain = np.where(before["kind"] == "robustness", conformity, deviation)
 
     parts = {part: mask[is_unbiased] for part, mask in sample.parts.items()}
-    averages = {}
+    averages = {}  # kind -> the masks of its biases: the kind's number is the mean over these
     for kind, biases in BIASES.items():
         present = [parts[bias] for bias in biases if bias in parts]
         if present:
@@ -229,8 +247,11 @@ def deviation_and_conformity(
 
 
 def _order(sample: Sample) -> pd.DataFrame:
-    """Tabulate the Levenshtein distance of the judge's order from people's, over its length."""
-    first_rows = []
+    """Tabulate the distance between the judge's and the true order of each question's candidates.
+
+    It is Levenshtein's distance over the number of candidates: 0 for equal orders, at most 1.
+    """
+    first_rows = []  # the first candidate's row stands for its question
     distances = []
     for _, candidates in sample.frame.groupby("id", sort=False):
         first_rows.append(candidates.index[0])
@@ -246,7 +267,7 @@ def _order(sample: Sample) -> pd.DataFrame:
 
 
 def _distance(candidates: pd.DataFrame) -> float:
-    """Compute one question's normalized distance, NaN where a candidate has no rank.
+    """Compute one question's distance, in [0, 1]; NaN where a candidate has no rank.
 
     Candidates of equal rank have no order: the mean of their order and its reverse is taken.
     """
@@ -265,23 +286,24 @@ def _distance(candidates: pd.DataFrame) -> float:
 
 
 def _correlation(sample: Sample) -> pd.DataFrame:
-    """Tabulate the correlations with the true scores, over all rows and by category."""
+    """Tabulate the correlations of the scores with the true scores, overall and by category."""
     tables = {}
     for part, mask in sample.parts.items():
         rows = sample.frame[mask]
         tables[part] = metrics.correlate(
             rows["score"], rows["true score"], groups=rows["group"], **sample.resampling
         )
+    # the levels are unread, part, statistic; rows without a score are left out
     table = pd.concat({"left out": pd.concat(tables)}).reorder_levels([1, 2, 0]).rename_axis(INDEX)
     table.attrs = tables["overall"].attrs
     return table
 
 
 def _viescore(sample: Sample) -> pd.DataFrame:
-    """Tabulate Spearman's correlation with people within each system of a task, averaged.
+    """Tabulate Spearman's correlation with human ratings within each system of a task, averaged.
 
-    Each number stands twice: averaged as published (`_published_averages`), and on Fisher's z scale
-    with its interval.
+    Each number stands twice: averaged as published (`_published_averages`), without an interval;
+    and averaged on Fisher's z scale, with its interval.
     """
     frame = sample.frame
     truths = {"score": "true score"}
@@ -292,7 +314,7 @@ def _viescore(sample: Sample) -> pd.DataFrame:
         frame = frame.assign(
             semantics=frame["semantics"].where(both), quality=frame["quality"].where(both)
         )
-    # Otherwise it is a panel's run, which has the combined scores of its members alone.
+    # A run without these columns is a panel's, which has its members' combined scores alone.
     rows = {}
     tables = []
     for score, truth in truths.items():
@@ -335,19 +357,20 @@ def _published_averages(frame: pd.DataFrame, score: str, truth: str) -> dict[str
 def _relative(sample: Sample) -> pd.DataFrame:
     """Tabulate 100 x mean of the candidate's scores / mean of the reference's.
 
-    The column `scores` holds both, the reference's first; an unread row counts as (-1, -1), as in
-    LLaVA-Bench's code.
+    The column `scores` holds a pair per row, first the reference's score, then the candidate's. An
+    unread row counts as (-1, -1), as in LLaVA-Bench's code.
     """
     frame = sample.frame
     pairs = frame["scores"].map(from_csv)
     is_read = np.array([np.size(pair) == 2 for pair in pairs])
-    both = np.full((len(frame), 2), -1.0)
+    both = np.full((len(frame), 2), -1.0)  # (n, 2): reference, candidate
     both[is_read] = np.reshape(list(pairs[is_read]), (-1, 2))
     masks = np.stack(list(sample.parts.values()))  # (parts, n)
-    reference = masks * both[:, 0]
+    reference = masks * both[:, 0]  # (parts, n)
     candidate = masks * both[:, 1]
 
     def statistic(weights: np.ndarray) -> np.ndarray:
+        # weights (n, resamples): how often a resample draws each row
         denominator = reference @ weights  # (parts, resamples)
         denominator[denominator <= 0] = np.nan
         return 100 * (candidate @ weights) / denominator
@@ -362,7 +385,7 @@ def _relative(sample: Sample) -> pd.DataFrame:
         index=INDEX,
         **sample.resampling,
     )
-    # one item or group never varies among the resamples, and says nothing about others
+    # a single item or group is the same in every resample: its interval would have no width
     is_single = [frame.loc[mask, "group"].nunique() < 2 for mask in sample.parts.values()]
     table.loc[is_single, ["low", "high"]] = np.nan
     return table
@@ -372,20 +395,26 @@ def _relative(sample: Sample) -> pd.DataFrame:
 
 
 def _battles(sample: Sample) -> pd.DataFrame:
-    """Tabulate the policies' Elo ratings (Bradley-Terry); the policies are the parts.
+    """Tabulate the Elo rating of each policy, by a Bradley-Terry model; the policies are the parts.
 
-    Of a battle in both orders the joined verdict counts: more wins win, else it is a tie.
+    A battle is one comparison of two policies' responses to a question. If it was judged in both
+    orders, its `verdict` joins both: the response that wins more often wins the battle, and if both
+    win equally often it is a tie. Battles without a verdict are left out.
+
+    `sample.parts` and `sample.resampling` are not used: ratings have intervals without a bootstrap.
     """
     frame = sample.frame
     table = metrics.bradley_terry(
         frame["policy_a"], frame["policy_b"], frame["verdict"], groups=frame["group"]
     )
+    # rename the columns and the index as every measure's table has them
     elo = table[["elo", "elo_low", "elo_high", "n"]]
     elo.columns = ["estimate", "low", "high", "n"]
     elo["missing"] = table["missing"]
     policies = table.index.astype(str)
     elo.index = pd.MultiIndex.from_product([policies, ["elo"], ["left out"]], names=INDEX)
     elo.attrs = table.attrs
+    # each row of the table has the count of all battles
     add_caveats(elo, _malformed_caveats(table["malformed"].max()))
     return elo
 

@@ -57,10 +57,14 @@ def benchmark_result(
     deviations: Sequence[Deviation],
     facts: Mapping[str, Any] | None = None,
 ) -> BenchmarkResult:
-    """Make the result of one table per judge; `facts` are those of `BenchmarkResult`.
+    """Make the result of a benchmark from one table per judge.
 
-    With several judges the table gets the index level "judge". A deviation makes every number
-    unofficial.
+    Args:
+        spec: the benchmark.
+        tables: judge -> its table by `numbers`. Several get the index level "judge".
+        deviations: how the runs differ from the published procedure; any makes every number
+            unofficial.
+        facts: those of `BenchmarkResult`.
     """
     facts = dict(facts or {})
     first = next(iter(tables.values()))
@@ -93,7 +97,10 @@ def benchmark_result(
 
 
 def _headline(spec: Benchmark, judge: str, table: pd.DataFrame) -> str:
-    """Put a table's first number into a sentence; without "overall" its lowest and highest part."""
+    """Write the sentence on a judge's headline, the first row of its table.
+
+    For a benchmark that reports no overall number, it names the lowest and the highest part.
+    """
     prefix = f"{judge}: " if judge else ""
     part, statistic, unread = table.index[0]
     prefix += statistic.capitalize()
@@ -102,6 +109,7 @@ def _headline(spec: Benchmark, judge: str, table: pd.DataFrame) -> str:
     if rows.empty:
         return f"{prefix} is undefined ({counts})."
     if "overall" in spec.parts:
+        # the headline's part may be undefined: then the first one that is not
         rows = rows.loc[[part]] if part in rows.index else rows.iloc[:1]
         value = short(*rows[INTERVAL].iloc[0])
         return f"{prefix} {value} ({part}; {counts}; unread: {unread})."
@@ -112,13 +120,16 @@ def _headline(spec: Benchmark, judge: str, table: pd.DataFrame) -> str:
 
 
 def _is_headline(spec: Benchmark, table: pd.DataFrame) -> np.ndarray:
-    """Mark the rows of the statistic and treatment that the benchmark reports first."""
+    """Mark the rows of the benchmark's first statistic, under its treatment of unread answers."""
     statistic = table.index.get_level_values("statistic") == spec.statistics[0]
     return statistic & (table.index.get_level_values("unread") == spec.unread)
 
 
 def _drawing(spec: Benchmark, headline: pd.DataFrame) -> Callable[..., Figure] | None:
-    """Return a function that draws the headline by part as a forest, one colour per judge."""
+    """Return a function that draws the headline by part as a forest, one colour per judge.
+
+    It is None where no number is defined.
+    """
     rows = headline.reset_index().dropna(subset="estimate")
     if "overall" not in spec.parts:
         is_category = ~rows["part"].isin(["overall", "macro"])
@@ -196,10 +207,11 @@ def benchmark(
 def numbers(
     run: pd.DataFrame, name: str | None, *, n_resamples: int = 2_000, seed: int = 0
 ) -> tuple[Benchmark, pd.DataFrame, list[Deviation]]:
-    """Compute one judge's table; see `benchmark`.
+    """Compute one judge's table; arguments as in `benchmark`.
 
     Returns:
-        The benchmark, its table, and the deviation of a run on a subset of the benchmark's rows.
+        The benchmark; its table, with the column `official`; and the deviations: one if the run is
+        on a subset of the benchmark's rows, else none.
     """
     # 1) the benchmark, and the rows that are measured
     if name is None and "benchmark" in run and run["benchmark"].nunique() == 1:
@@ -210,11 +222,12 @@ def numbers(
     frame = _measurable(run, spec)
     sample = Sample(frame, spec, _parts(frame, spec), {"n_resamples": n_resamples, "seed": seed})
 
-    # 2) the table; undefined numbers are NaN there, so that their warnings say nothing new
+    # 2) the table; undefined numbers are NaN in it, so that warnings of them are not needed
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         table = measure.table(sample)
     is_published = table.index.get_level_values("statistic").str.endswith("as published")
+    # averages "as published" never have an interval; without resamples no number has one
     n_bare = int(table["low"].isna()[~is_published].sum())
     if n_resamples and n_bare:
         reason = "too few rows or groups there, or in a category that is averaged"
@@ -226,7 +239,7 @@ def numbers(
         level = part if part in ("overall", "macro") else "category"
         is_reported = statistic in spec.statistics and unread == spec.unread
         official.append(level in spec.parts and is_reported)
-    closed = closed_in(run)
+    closed = closed_in(run)  # a phrase with the number of closed verdicts, "" if there are none
     if closed:
         table.attrs["method"] += f"; {closed}"
     table = table.assign(official=official)
@@ -272,7 +285,10 @@ def _check_one_judge(frame: pd.DataFrame, spec: Benchmark) -> None:
 
 
 def _parts(frame: pd.DataFrame, spec: Benchmark) -> Masks:
-    """Mark the rows of "overall" and of each category; warn about categories without rows."""
+    """Return a mask of the rows of "overall" and of each category, by name.
+
+    Warns about categories of the benchmark of which the run has no row.
+    """
     parts = {"overall": np.ones(len(frame), dtype=bool)}
     if spec.by in frame:
         for name, rows in frame.groupby(spec.by).groups.items():

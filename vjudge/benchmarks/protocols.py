@@ -44,7 +44,8 @@ class Protocol:
     n_items: int = 0  # in the complete benchmark
     open: str = ""  # what the published code leaves open
     unofficial: str = ""  # why no run of it is official
-    own: tuple[str, ...] = ()  # judge families whose own template and decoding are the published
+    # judge families for which their own template and decoding are the published ones
+    own: tuple[str, ...] = ()
 
 
 def read_overall_judgment(text: str, preferred: str | None) -> str | None:
@@ -65,7 +66,7 @@ def read_overall_judgment(text: str, preferred: str | None) -> str | None:
     if match is None:
         return None
     choice = {1: "a", 2: "b"}.get(int(match[1]))
-    rejected = SWAPPED.get(preferred or "")
+    rejected = SWAPPED.get(preferred or "")  # None where the preference is unknown
     return rejected if choice == rejected else preferred
 
 
@@ -170,6 +171,10 @@ READERS = (
 
 def table_of(file: str, kind: Callable[..., _Kind]) -> dict[str, _Kind]:
     """Load a JSON table of the assets as objects by name.
+
+    Args:
+        file: the table's name, without ".json".
+        kind: the class of the objects, `Protocol` or `Benchmark`; a row has its fields.
 
     A row with the field `like` copies the row of that name, and replaces the fields that it states.
     The fields `reader` and `score_reader` name functions of `READERS`.

@@ -24,12 +24,16 @@ from vjudge.data.schema import Row
 from vjudge.prompts import IMAGE, Template
 from vjudge.records import RESPONSE_IMAGES, Rubric, is_missing
 
-ConvertedRow = dict[str, Any]  # of a converted row
-Segment = Sequence[Any]  # ("text", its text) or ("image", the image or its path)
+ConvertedRow = dict[str, Any]  # a row as `Judge.compare` or `Judge.grade` takes it
+Segment = Sequence[Any]  # a pair: ("text", the text) or ("image", the image or its path)
 
 
 def _meaning(row: Row, index: int, column: str, meanings: Mapping[str, str]) -> str:
-    """Translate a cell; CollectionError names the row and the known values of any other cell."""
+    """Translate a cell by `meanings`.
+
+    Raises:
+        CollectionError: the cell is not in `meanings`; the message names the row and all choices.
+    """
     cell = row.get(column)
     if cell is None or cell not in meanings:
         choices = ", ".join(meanings)
@@ -45,7 +49,11 @@ VOTES = {"leftvote": "a", "rightvote": "b", "tievote": "both good", "bothbad_vot
 def genai_bench_rows(row: Row, index: int) -> list[ConvertedRow]:
     """Convert a vote of TIGER-Lab/GenAI-Bench on two images to a pair.
 
-    The pair's column `vote` is "a", "b", "both good" or "both bad".
+    The pair's column `vote` is "a", "b", "both good" or "both bad"; in `preference` both kinds of
+    tie are "tie". A row with a source image is of the task of editing.
+
+    Raises:
+        CollectionError: an unknown vote, or a vote on videos.
     """
     vote = _meaning(row, index, "vote_type", VOTES)
     if "left_video" in row:
@@ -81,7 +89,14 @@ MMRB2_TASKS = {source: task for task, sources in _SOURCES.items() for source in 
 
 
 def mmrb2_file(path: Path) -> list[ConvertedRow]:
-    """Read the pairs of MMRB2's four files in a folder, or of one file; images stay paths."""
+    """Read the published pairs of MMRB2's four files in a folder, or of one file.
+
+    Images stay paths relative to the file; the column `folder`, added here, says where that is.
+    Files that are absent are skipped.
+
+    Raises:
+        CollectionError: there are no pairs.
+    """
     files = [path] if path.is_file() else [path / name for name in MMRB2_FILES]
     rows = []
     for file in filter(Path.is_file, files):
@@ -93,10 +108,17 @@ def mmrb2_file(path: Path) -> list[ConvertedRow]:
 
 
 def mmrb2_rows(row: Row, index: int) -> list[ConvertedRow]:
-    """Convert a pair of facebookresearch/MMRB2's files, or of rl-research's data set on the hub."""
+    """Convert a published pair of MMRB2, in either of its two forms.
+
+    They are a pair of facebookresearch/MMRB2's files, which hold text and images as segments, and a
+    row of rl-research's data set on the hub, whose texts have placeholders of images.
+
+    Raises:
+        CollectionError: an unknown source of the prompt, or an unknown choice.
+    """
     source = row.get("prompt_source")
     metadata = row.get("prompt_metadata") or {}
-    if isinstance(metadata, str):
+    if isinstance(metadata, str):  # JSON, on the hub
         metadata = json.loads(metadata)
     id = row.get("id", row.get("pair_id"))
     pair: ConvertedRow = {
@@ -128,7 +150,7 @@ def _segments(text: str | None, images: Sequence | None) -> list[Segment]:
     remaining = list(images or ())
     segments: list[Segment] = []
     for number, piece in enumerate(re.split(r"<image_\d+>", text or "")):
-        if number and remaining:
+        if number and remaining:  # a placeholder stands before every piece but the first
             segments.append(("image", remaining.pop(0)))
         if piece.strip():
             segments.append(("text", piece.strip()))
@@ -136,9 +158,14 @@ def _segments(text: str | None, images: Sequence | None) -> list[Segment]:
 
 
 def _interleaved(segments: Iterable[Segment], folder: Path) -> tuple[str, list]:
-    """Join segments to a text with a placeholder per image, and the images.
+    """Join segments to one text, with a placeholder per image, and a list of the images.
 
-    Paths count from `folder`. The text is blank where there are only images.
+    Args:
+        segments: texts and images, in their order.
+        folder: what paths of images are relative to.
+
+    Returns:
+        The text, "" where there are only images; and the images, in the order of placeholders.
     """
     text = ""
     images = []
@@ -153,7 +180,7 @@ def _interleaved(segments: Iterable[Segment], folder: Path) -> tuple[str, list]:
     return text, images
 
 
-# --- VIEScore: ImagenHub's images, and three people's ratings of them
+# --- VIEScore: ImagenHub's images, and ratings of them by three human raters
 
 VIESCORE_TASKS = {  # a task's folder -> its category, and the column that its template shows
     "Text-Guided_IG": ("t2i", "prompt"),
@@ -167,13 +194,20 @@ VIESCORE_TASKS = {  # a task's folder -> its category, and the column that its t
 
 
 def viescore_file(path: Path) -> list[ConvertedRow]:
-    """Read ImagenHub's images from a folder, one row per image that VIEScore's people rated.
+    """Read ImagenHub's images from a folder, one row per image that VIEScore's human raters rated.
 
-    The folder holds, anywhere in it:
+    The folder holds, at any depth:
 
-    - one folder per task, such as "ImagenHub_Text-Guided_IG", with dataset_lookup.json and folders
-      of images: one per system, and "input" and "token" for the sources;
-    - the ratings, *_rater1.tsv and so on, in a folder whose name ends with the task's.
+    - one folder per task, such as "ImagenHub_Text-Guided_IG". It holds the file
+      dataset_lookup.json; one folder of generated images per system, with the system's name; and,
+      for tasks with source images, these in the folders "input" and "token", which are no systems;
+    - per task a folder whose name ends with the task's, such as "Text-Guided_IG". It holds one file
+      of ratings per rater, NAME_rater1.tsv and so on: a row per image, a column per system.
+
+    Tasks without ratings or not in `VIESCORE_TASKS`, and images without a rating, are skipped.
+
+    Raises:
+        CollectionError: no image has a rating.
     """
     rows = []
     for lookup in sorted(path.rglob("dataset_lookup.json")):
@@ -184,8 +218,9 @@ def viescore_file(path: Path) -> list[ConvertedRow]:
         if not raters or task not in VIESCORE_TASKS:
             continue
         for image in sorted(lookup.parent.glob("*/*")):
-            system = image.parent.name
+            system = image.parent.name  # "input" and "token" have no column of ratings
             if system in raters[0] and image.name in raters[0].index:
+                # a cell is a text such as "[1, 0.5]": semantics, quality
                 ratings = [json.loads(rater.at[image.name, system]) for rater in raters]
                 rows.append(_rated(task, image, entries[image.name], np.array(ratings, float)))
     if not rows:
@@ -199,9 +234,9 @@ def _rated(task: str, image: Path, entry: Row, ratings: np.ndarray) -> Converted
     Args:
         task: a key of `VIESCORE_TASKS`.
         image: the file, TASK/SYSTEM/NAME.
-        entry: of dataset_lookup.json.
-        ratings: semantics and quality in [0, 1], shape (raters, 2). A rater's score is the square
-            root of their product.
+        entry: the image's entry in dataset_lookup.json; it holds the instruction.
+        ratings: semantics and quality in [0, 1], shape (raters, 2). A rater's score in
+            `human_scores` is the square root of their product.
     """
     category, column = VIESCORE_TASKS[task]
     instruction = entry[column].replace("<token> ", "")
@@ -212,6 +247,7 @@ def _rated(task: str, image: Path, entry: Row, ratings: np.ndarray) -> Converted
     group = f"{task}:{image.name}"
     if photograph and category in ("tie", "mie"):
         group = f"photograph:{photograph[0]}"
+    # the source images have the generated image's name, in two other folders of the task
     sources = [image.parents[1] / name / image.name for name in ("input", "token")]
     semantics, quality = ratings.mean(axis=0)
     return {
@@ -245,7 +281,11 @@ _KIND = {bias: kind for kind, biases in BIASES.items() for bias in biases}
 
 
 def mm_judgebias_rows(row: Row, index: int) -> list[ConvertedRow]:
-    """Convert a row of naver-ai/MM-JudgeBias to two items of one group: unbiased, then biased."""
+    """Convert a row of naver-ai/MM-JudgeBias to two items of one group: unbiased, then biased.
+
+    Raises:
+        CollectionError: an unknown kind of bias.
+    """
     kind = _meaning(row, index, "bias_type", _KIND)
     items = []
     for variant in ("unbiased", "biased"):
@@ -302,7 +342,11 @@ def published_rows(name: str, collection: str, data: Any) -> Sequence[Row]:
     Args:
         name: the benchmark.
         collection: its data set on the hub, "" where there is none.
-        data: rows, canonical or as published, or a path to them; None takes `collection`.
+        data: rows, canonical or as published, or a path to them; None takes `collection`. Rows
+            without the column `instruction` are taken to be as published, and converted.
+
+    Returns:
+        The rows; an item or a pair each.
 
     Raises:
         ValueError: there is neither `data` nor a collection.

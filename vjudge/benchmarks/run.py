@@ -20,16 +20,17 @@ from vjudge.judging.panel import Panel
 from vjudge.prompts import Template
 from vjudge.results import analysis
 
+# benchmarks with rows that have no image: a judgement without one is no deviation
 MAY_LACK_IMAGES = ("mt-bench", "feedback-bench", "preference-bench", "mmrb2")
 
 
 @dataclass(frozen=True)
 class ProtocolRun:
-    """A judge's run on a benchmark: the protocol's name, the run, its rows, and deviations."""
+    """A judge's run on a benchmark by a protocol."""
 
-    protocol: str
+    protocol: str  # a key of `PROTOCOLS`
     run: pd.DataFrame
-    n_rows: int
+    n_rows: int  # of the benchmark that the judge was asked about
     deviations: list[Deviation]
 
 
@@ -101,7 +102,15 @@ def run_benchmark(
 
 
 def _run_of_panel(panel: Any, name: str, *, out: str | Path | None, **options: Any) -> ProtocolRun:
-    """Run each member of a panel by the protocol, and combine their verdicts."""
+    """Run each member of a panel by the protocol, and combine their verdicts.
+
+    Args:
+        panel: a `Panel`.
+        name, out, options: as in `run_benchmark`; each member records in its own folder of `out`.
+
+    Returns:
+        The combined run. Each deviation of a member stands with the member's name.
+    """
     text = f"the verdicts of {len(panel.judges)} judges are combined"
     deviations = [Deviation("panel", text)]
     runs = {}
@@ -114,6 +123,7 @@ def _run_of_panel(panel: Any, name: str, *, out: str | Path | None, **options: A
         deviations += [
             Deviation(kind, f"{member.name}: {text}") for kind, text in result.deviations
         ]
+    # the members share the rows; the protocol named is the last member's
     return replace(result, run=panel.combined(runs), deviations=deviations)
 
 
@@ -155,6 +165,7 @@ def _run(
         deviations += [deviation for deviation in of_category if deviation not in deviations]
     run = pd.concat(runs, ignore_index=True) if len(runs) > 1 else runs[0]
 
+    # `template` is the last category's: all of a protocol's templates show images, or none does
     deviations += [*other_protocol, *_counted_deviations(name, run, template)]
     return ProtocolRun(key, run, len(rows), deviations)
 
