@@ -37,7 +37,9 @@ from vjudge.results import NotComputed, Result, analysis
 def perturbation_rows(probe: str, runs: ProbeRuns) -> list[ProbeRow]:
     """Make the rows of a probe's perturbations for one judge.
 
-    A judge grades all of them that apply to the items; of given runs, those that are there count.
+    A judge grades the items under each perturbation that applies to them. Where runs are given,
+    only the perturbations whose runs are among them count. A perturbation that lacks something gets
+    a row with the verdict "not run".
 
     Raises:
         MissingInputError: every perturbation lacks something; it is the first one's error.
@@ -58,7 +60,7 @@ def perturbation_rows(probe: str, runs: ProbeRuns) -> list[ProbeRow]:
 
 
 def _names(probe: str, runs: ProbeRuns) -> list[str]:
-    """Name the perturbations of a probe that are looked at."""
+    """Name the perturbations of a probe that apply: to given runs, or to the items of a judge."""
     names = [name for name, kind in PERTURBATIONS.items() if kind.probe == probe]
     if runs.judge is None:
         given = [name for name in names if name in runs.runs]
@@ -74,25 +76,27 @@ def _case(name: str) -> str:
 
 
 def _rows_of(runs: ProbeRuns, name: str) -> list[ProbeRow]:
-    """Make the rows of one perturbation: of the scores' change, of their agreement's, or of both.
+    """Make the rows of one perturbation: the change of scores, of their agreement, or both.
 
     must         inserted text asks    rows
-    stay         for a score           change towards it
-    stay         no                    change; with gold also agreement
-    move         no                    agreement; without gold the size of the change, untested
+    stay         for a score           change towards that score
+    stay         for nothing           change; with gold also agreement
+    move         for nothing           agreement; without gold the size of the change, untested
     """
     kind = PERTURBATIONS[name]
     pair, missing = runs.contrast(name)
     rated = pair.dropna(subset="gold")
     has_gold = rated["gold"].nunique() > 1
-    if kind.asks and has_gold:  # keep the items whose gold leaves room for the score asked for
+    # keep the items whose gold leaves room for a change: gold below its highest value where the
+    # highest score is asked for (asks = 1), above its lowest where the lowest is (asks = -1)
+    if kind.asks and has_gold:
         room = kind.asks * pair["gold"]
         pair = pair[room < room.max()]
     cells: ProbeRow = {"perturbation": name, "missing": missing, **runs.published(pair)}
     case = f"{_case(name)}: change"
     change = pair["delta"]
     does = f"{kind.does} {{raises}} scores by {{size}}"
-    if kind.asks:
+    if kind.asks:  # count a change towards the score that is asked for as positive
         change = kind.asks * change
         does = f"{kind.does} shifts scores {{towards}} it by {{size}}"
     rows = []
@@ -111,10 +115,11 @@ def _rows_of(runs: ProbeRuns, name: str) -> list[ProbeRow]:
 
 
 def _agreement(runs: ProbeRuns, name: str, items: pd.DataFrame, cells: ProbeRow) -> ProbeRow:
-    """Make the row of the change in agreement, the slope of the scores' change on gold.
+    """Make the row of the change in agreement: the slope of the scores' change on gold.
 
-    Where the score must move, p is not that of no change but of a loss of just the required share
-    s: a judge that lost s has after - (1 - s) before without a slope on gold.
+    Where the score must stay, p is that of no change. Where it must move, p is that of a loss of
+    just the required share s of the slope: if a judge lost just s, then after - (1 - s) before has
+    no slope on gold. That slope is tested.
 
         s = .25, slope before 1, after .2:  .2 - .75 * 1 = -.55, so that more than s is lost
     """
@@ -140,7 +145,7 @@ def _agreement(runs: ProbeRuns, name: str, items: pd.DataFrame, cells: ProbeRow)
 # --- the probes
 
 
-MAX_ANSWER_TOKENS = 128  # of the judge's own answer
+MAX_ANSWER_TOKENS = 128  # of the judge's own answer to a question, for `commitment`
 ANSWERED = "answered_first"
 
 
@@ -151,12 +156,13 @@ def perturbation_probe(probe: str, judge: Judged, items: Items | None, **options
 
 @analysis
 def blindness(judge: Judged, items: Items | None = None, **options: Any) -> Result:
-    """Test whether the judge looks at the image: blanked, and exchanged between groups.
+    """Test whether the judge looks at the image, by images made grey and by exchanged images.
 
-    At least a quarter of the agreement with gold must be lost. Exchanged images decide: a judge
+    An image is exchanged for that of another group, the rows about one image. The score must move:
+    at least a quarter of the agreement with gold must be lost. Exchanged images decide: a judge
     that gives grey images the lowest score loses all agreement on them without seeing any, so that
-    blanked images count only beside exchanged ones. With images stored anew as JPEG, the score must
-    stay. Where responses are images, these are blanked and exchanged likewise.
+    blanked (grey) images count only beside exchanged ones. With images stored anew as JPEG, the
+    score must stay. Where responses are images, these are blanked and exchanged likewise.
 
     Source: MM-JudgeBias (arXiv 2604.18164); sizes are ours.
 
@@ -173,7 +179,7 @@ def blindness(judge: Judged, items: Items | None = None, **options: Any) -> Resu
 
 @analysis
 def rubric(judge: Judged, items: Items | None = None, **options: Any) -> Result:
-    """Test whether the judge reads the rubric: its levels reversed, which must mirror the scores.
+    """Test whether the judge reads the rubric: if its levels are reversed, scores must be mirrored.
 
     Reversed levels turn the slope on gold of a judge that reads the rubric from 1 to -1. The probe
     does not tell a judge that reads the descriptions alone, or the numbers alone, from one that
@@ -194,7 +200,7 @@ def rubric(judge: Judged, items: Items | None = None, **options: Any) -> Result:
 
 @analysis
 def rewording(judge: Judged, items: Items | None = None, **options: Any) -> Result:
-    """Test whether other words for the same rubric move the score. It must stay.
+    """Test whether other words for the same rubric move the score, which must stay.
 
     The change is mild: a sentence around the criterion and around each level. To test a paraphrase,
     grade it and pass the run as "rubric_reworded".
@@ -214,7 +220,7 @@ def rewording(judge: Judged, items: Items | None = None, **options: Any) -> Resu
 
 @analysis
 def formatting(judge: Judged, items: Items | None = None, **options: Any) -> Result:
-    """Test whether Markdown's bold type in the response moves the score. It must stay.
+    """Test whether Markdown's bold type in the response moves the score, which must stay.
 
     Source: Chen et al., Humans or LLMs as the Judge? (arXiv 2402.10669), on rich content; the test
     is ours.
@@ -232,7 +238,9 @@ def formatting(judge: Judged, items: Items | None = None, **options: Any) -> Res
 
 @analysis
 def injection(judge: Judged, items: Items | None = None, **options: Any) -> Result:
-    """Test whether a verdict or an order in the response (`PHRASES`) moves the score. It must stay.
+    """Test whether a verdict or an order in the response moves the score, which must stay.
+
+    The texts are `PHRASES`.
 
     The effect is the mean change towards the score that the text asks for, over items whose gold
     leaves room for that change. (Items with room by their first score would rise by chance.)
@@ -274,9 +282,10 @@ def anchoring(judge: Judged, items: Items | None = None, **options: Any) -> Resu
 
 @analysis
 def verbosity(judge: Judged, items: Items | None = None, **options: Any) -> Result:
-    """Test whether sentences that say nothing move the score: responses of twice their length.
+    """Test whether sentences that say nothing, added to the response, move the score.
 
-    The score must stay. Each item is its own control: this is the verdict on length. Other kinds of
+    They double the response's length, and the score must stay. Each item is its own control, so
+    that this probe, rather than `length`, is the verdict on length. Other kinds of
     verbosity, such as repetition, hedging and useful detail, are not tried. The sentences are
     English.
 
@@ -316,16 +325,20 @@ def commitment(judge: Judged, items: Items | None = None, **options: Any) -> Res
 
 
 def _committed(runs: ProbeRuns) -> list[ProbeRow]:
-    """Make the rows of `commitment`; first grade the items with the judge's own answers."""
+    """Make the rows of `commitment`, for which a judge first answers the questions itself."""
     if runs.judge is not None and ANSWERED not in runs.runs:
         runs.run(ANSWERED, runs.changed(ANSWERED, _with_own_answers(runs)))
     return perturbation_rows("commitment", runs)
 
 
 def _with_own_answers(runs: ProbeRuns) -> datasets.Dataset:
-    """Add the column `own_answer`, the judge's answer to each instruction.
+    """Return the items with the column `own_answer`, the judge's answer to each instruction.
 
-    A question is answered once, for all responses to it.
+    A question (a group and its instruction) is answered once, for all responses to it. Items that
+    have the column already are returned as they are.
+
+    Raises:
+        MissingInputError: the judge does not write answers.
     """
     items = runs.items
     judge = runs.judge

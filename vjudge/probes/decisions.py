@@ -46,8 +46,8 @@ class Ruler(NamedTuple):
     def step(self) -> float:
         """The change of a score that is assumed possible where none was seen.
 
-        A level of the scale of five that has this width, but at most a point, and no less than a
-        quarter of the width: 1 on 1 to 5, 1 on 1 to 3, 2.5 on 0 to 10.
+        It is one point (the scale's width, if that is less), but at least a quarter of the width:
+        1 on 1 to 5, 1 on 1 to 3, 2.5 on 0 to 10. Without a scale it is the standard deviation.
         """
         if not self.bounded:
             return self.width
@@ -57,8 +57,9 @@ class Ruler(NamedTuple):
         """Return the margin of an effect, and what it is a share of.
 
         Args:
-            unit: of the effect.
-            gold: the true scores, where the effect is one on the slope of scores on gold.
+            unit: of the effect: `AGREEMENT`, or any other.
+            gold: the true scores, where the unit is `AGREEMENT`: the effect is a change of the
+                slope of scores on gold.
         """
         if unit == AGREEMENT:
             slope = self.width / self._width_of(gold)
@@ -119,7 +120,9 @@ PROBE_COLUMNS = (
 def probe_table(rows: Iterable[Mapping[str, Any]], method: str) -> pd.DataFrame:
     """Make the table of one judge's rows, with Holm's correction over all of them.
 
-    `attrs` holds `method`, the words for how intervals were made.
+    Args:
+        rows: from `ProbeRuns.row`, with the column `probe`.
+        method: a phrase that says how intervals were made, kept in `attrs`.
     """
     table = pd.DataFrame(rows, columns=PROBE_COLUMNS, dtype=object)
     types = dict.fromkeys(FLOAT_COLUMNS, float) | dict.fromkeys(INTEGER_COLUMNS, int)
@@ -172,7 +175,7 @@ def _verdict(row: Mapping[str, Any]) -> str:
          |        |     [--+--]       can't say: p_holm may be below .05, but the effect is not
          |        |        |          sure to matter
     """
-    if row["unit"] == "":
+    if row["unit"] == "":  # a row without an effect has no unit
         return "not run"
     effect = row["effect"]
     margin = row["margin"]
@@ -184,6 +187,7 @@ def _verdict(row: Mapping[str, Any]) -> str:
     if row["must"] == "move":
         if not is_significant:
             return "can't say"
+        # the test is two-sided: the loss is certainly above the margin, or certainly below it
         return "moves" if effect < -margin else "stays"
     if -margin < row["low"] and row["high"] < margin:
         return "stays"

@@ -23,13 +23,14 @@ from vjudge.records import NAN
 
 UPPER_QUANTILE = 1 - ALPHA / 2  # the quantile at the upper end of a two-sided interval
 NO_CHANGE = 1e-9  # differences below it are rounding
-N_CLASSES = 10  # of gold that are held equal one by one
+N_CLASSES = 10  # gold of more levels is held equal by so many classes of it
 
 
 class Effect(NamedTuple):
-    """An estimate, its 95 % interval, the two-sided p of no effect, rows and groups used.
+    """An estimate with its 95 % interval.
 
-    p is NaN where 0 is no sensible null.
+    p is two-sided, of no effect; NaN where an effect of 0 is no sensible null hypothesis. n and
+    groups are the numbers of rows and of independent groups that count.
     """
 
     effect: float = NAN
@@ -76,7 +77,7 @@ def coefficient(
     if n_groups < 2:
         warn(f"undefined: {n} rows, and not two groups of them")
         return undefined
-    # what the other regressors don't explain of the first decides its coefficient
+    # the first regressor's residual on the other regressors decides its coefficient
     controls = x[:, 1:]
     fit = np.linalg.lstsq(controls, x[:, 0], rcond=None)[0]
     residual = x[:, 0] - controls @ fit
@@ -104,7 +105,8 @@ def coefficient(
         p = 2 * special.stdtr(df, -abs(estimate) / deviation)
     else:
         reach = _unseen_reach(residual, n_groups, step)
-        p = 2.0**-df if abs(estimate) > NO_CHANGE else 1.0  # the sign test over groups
+        # the sign test over groups: all G have the same sign with probability 2 * 2^-G
+        p = 2.0**-df if abs(estimate) > NO_CHANGE else 1.0
     return Effect(estimate, estimate - reach, estimate + reach, p, n, n_groups)
 
 
@@ -113,7 +115,8 @@ def _normal_equations(
 ) -> tuple[Floats, Floats]:
     """Sum X'X and X'y over each group: shapes (G, k, k) and (G, k).
 
-    The last regressor's error variance is subtracted from its sum of squares.
+    Where `error` (n,) is given, the variance of each row's measurement error in the last regressor,
+    it is subtracted from that regressor's sum of squares.
     """
     products = x[:, :, None] * x[:, None, :]  # (n, k, k)
     if error is not None:
@@ -158,11 +161,12 @@ def slope(y: Column, x: Column, groups: Column, *, step: float = 1.0) -> Effect:
 
 
 def equal(values: Floats) -> Floats:
-    """Make the columns that hold values (n,) equal in a regression.
+    """Make the regressors that hold values (n,) equal in a regression.
 
     Returns:
-        An indicator column per level for at most ten levels, else per class of ten classes of equal
-        counts; and the centred value itself, which varies within a class.
+        One indicator column per distinct value if these are at most ten, else one per class of ten
+        classes of about equal counts; and last the centred value itself, which varies within a
+        class. Shape (n, k).
     """
     classes = pd.Series(values)
     if classes.nunique() > N_CLASSES:

@@ -44,7 +44,7 @@ def probed(
 
     Args:
         name: of the probe.
-        rows_of: makes the rows of one judge from its runs.
+        rows_of: makes the rows of one judge from its runs; a MissingInputError says what it lacks.
         judge, items, options: see `ProbeRuns`.
         figure: makes the drawing; None draws all tested effects.
 
@@ -93,7 +93,7 @@ def finish(
 
 
 def _effects(table: pd.DataFrame) -> Drawing | None:
-    """Draw the tested effects, if there are any."""
+    """Return the drawing of the tested effects, None if there are none."""
     if table.dropna(subset=["must", "effect", "margin"]).empty:
         return None
     return partial(battery_effects, table), table

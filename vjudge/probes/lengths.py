@@ -27,7 +27,8 @@ def slope_at_equal_gold(
 ) -> ProbeRow:
     """Make the row of the slope of the score on x at equal gold.
 
-    It is a test where gold is exact or rated, and a description where gold is only observed.
+    The row is a test where gold is exact or rated, and a description where gold is only observed,
+    as the property `gold` of `runs` says.
 
     Args:
         runs: of the judge.
@@ -44,11 +45,17 @@ def slope_at_equal_gold(
 
 
 def effect_at_equal_gold(runs: ProbeRuns, items: pd.DataFrame, regressors: np.ndarray) -> Effect:
-    """Estimate the coefficient of the first of regressors (n, k) for the score at equal gold."""
+    """Estimate how the score depends on the first of several regressors at equal gold.
+
+    Args:
+        runs: of the judge; `runs.gold` decides how gold is held equal.
+        items: n items with score, gold and group; with rated gold also error.
+        regressors: shape (n, k); the coefficient of the first column is returned.
+    """
     gold = items["gold"].to_numpy()
     error = None
     held_equal = equal(gold)
-    if runs.gold == "rated":  # the last column is measured with error
+    if runs.gold == "rated":  # gold enters linearly: `coefficient` corrects the last column's error
         error = items["error"].to_numpy()
         held_equal = np.column_stack([np.ones(len(gold)), gold - gold.mean()])
     design = np.column_stack([regressors, held_equal])
@@ -59,14 +66,19 @@ def effect_at_equal_gold(runs: ProbeRuns, items: pd.DataFrame, regressors: np.nd
 def with_gold(runs: ProbeRuns, items: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Add the gold of a judge's items, as `runs.gold` says.
 
-    Rated gold is the mean of people's scores minus their strictness, which is estimated where they
-    share items. Its column `error` is the variance of that mean; gold of a single person has none.
+    Rated gold is the mean of the human scores after each rater's strictness is subtracted, which is
+    estimated from items that raters share. The column `error` is the variance of that mean. It is
+    unknown of an item with a single rating, which therefore has no gold.
+
+    Args:
+        runs: of the judge; a caveat is added where groups of raters share no item.
+        items: the table of `ProbeRuns.scores` with the column x.
 
     Returns:
-        All items, and those that have a score, gold and x.
+        Two tables: all items, and the complete ones, which have a score, gold and x.
 
     Raises:
-        MissingInputError: there are none of these.
+        MissingInputError: no item is complete.
     """
     lacks = "gold scores"
     if runs.gold == "rated":
@@ -113,8 +125,9 @@ def length(judge: Judged, items: Items | None = None, **options: Any) -> Result:
     >>> round(float(table.loc[0, "effect"]), 3), table.loc[0, "finding"].partition(" (")[0]
     (1.0, 'doubling the length raises scores at equal gold by 1.00')
     """
+    # both are filled while the rows are made, and drawn afterwards
     scored: list[pd.DataFrame] = []  # the items of each judge with a slope
-    truths: set[str] = set()
+    truths: set[str] = set()  # names of what scores are compared with
 
     def rows_of_length(runs: ProbeRuns) -> list[ProbeRow]:
         items = runs.scores.copy()
@@ -122,6 +135,7 @@ def length(judge: Judged, items: Items | None = None, **options: Any) -> Result:
         lengths = items["response"].map(n_words, na_action="ignore").astype(float)
         if lengths.isna().all():
             raise MissingInputError("needs responses of words: these are pictures")
+        # a slope on log2 is a change per doubling; blank responses have no length
         items["x"] = np.log2(lengths.where(lengths > 0))
         case = "slope at equal gold"
         row = slope_at_equal_gold(runs, items, case, DOUBLING, "doubling the length")

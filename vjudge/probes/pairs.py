@@ -26,7 +26,7 @@ CHOSEN = {
     "second": "second shown, both times",
 }
 WINS = "share less one half"  # the unit of the effect
-WON = {"a": 1.0, "tie": 0.5, "b": 0.0}
+WON = {"a": 1.0, "tie": 0.5, "b": 0.0}  # what a verdict counts for response a
 
 
 @analysis
@@ -56,7 +56,7 @@ def position(judge: Judged, items: Items | None = None, **options: Any) -> Resul
     >>> table.set_index("case")["effect"].to_dict()
     {'first shown wins': 0.25, 'order decides': 0.5}
     """
-    shares_by_judge: dict[str, pd.DataFrame] = {}
+    shares_by_judge: dict[str, pd.DataFrame] = {}  # filled while the rows are made; then drawn
 
     def rows_of_position(runs: ProbeRuns) -> list[ProbeRow]:
         verdicts, missing = _verdicts(runs)
@@ -78,7 +78,7 @@ def _verdicts(runs: ProbeRuns) -> tuple[pd.DataFrame, int]:
     The frame has the column group, and for each order of the responses a column, ab and ba: 1 where
     response a won, 0 where b won, .5 for a tie.
     """
-    pairs = None
+    pairs = None  # a given run needs no pairs to compare
     if runs.judge is not None and IN_PAIRS not in runs.runs:
         pairs = runs.items
         if "response_a" not in pairs.column_names:
@@ -99,7 +99,12 @@ def _verdicts(runs: ProbeRuns) -> tuple[pd.DataFrame, int]:
 
 
 def _rows(runs: ProbeRuns, verdicts: pd.DataFrame, missing: int) -> list[ProbeRow]:
-    """Make the rows of one judge, with intervals no wider than shares can be."""
+    """Make the two rows of one judge; their intervals are clipped to the possible values.
+
+    Args:
+        runs: of the judge.
+        verdicts, missing: as `_verdicts` returns them.
+    """
     # The first shown is a in the order ab and b in ba: its share of wins in both orders is
     # (ab + 1 - ba) / 2, and one half less than that is (ab - ba) / 2.
     excess = _clipped(mean((verdicts["ab"] - verdicts["ba"]) / 2, verdicts["group"]), -0.5, 0.5)
@@ -120,7 +125,7 @@ def _clipped(effect: Effect, lowest: float, highest: float) -> Effect:
 
 
 def _chosen(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """Tabulate the shares of pairs by what was chosen in the two orders, with intervals."""
+    """Tabulate the share of pairs for each of the four outcomes `CHOSEN`, with its interval."""
     is_first = (verdicts["ab"] == 1) & (verdicts["ba"] == 0)
     is_second = (verdicts["ab"] == 0) & (verdicts["ba"] == 1)
     is_same = (verdicts["ab"] == verdicts["ba"]) & (verdicts["ab"] != 0.5)

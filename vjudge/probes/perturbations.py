@@ -1,6 +1,6 @@
 """The perturbations by name: one thing changed in every item, and whether scores must change.
 
-To add one, write a function of a row's cells (`texts.py`) or of a collection, and enter it in
+To add one, write a function of a row's cells or of a collection (in `changes.py`), and enter it in
 `PERTURBATIONS`. Rows that it does not apply to are left out.
 """
 
@@ -45,9 +45,10 @@ class Perturbation:
         probe: the probe whose table has it.
         must: "stay" where a valid judge's score may not change, "move" where it can't judge
             without what was changed.
-        does: names the change in a sentence.
+        does: names the change, as the subject of a sentence.
         change: makes the changed collection.
-        loss: the share of its agreement with gold that a judge loses if it knows all from this.
+        loss: the share of its slope on gold that a judge loses if it judges by what was changed
+            alone: 1 where none is left, 2 where the slope is reversed. Where `must` is "move".
         asks: 1 or -1 where the inserted text asks for the highest or the lowest score, else 0.
         responses: whether it changes responses that are images, which few collections have.
     """
@@ -62,7 +63,7 @@ class Perturbation:
 
 
 def _by_row(rewrite: Rewrite) -> Change:
-    """Make a change of a collection from one of its rows; the seed is not used."""
+    """Make a change of a collection from the change of a row; the seed is not used."""
     return lambda items, seed: rewritten(items, rewrite)
 
 
@@ -98,7 +99,7 @@ PERTURBATIONS = {
     ),
     "response_bold": Perturbation("formatting", "stay", "bold type", _by_row(bold)),
     "levels_reversed": Perturbation(
-        # from a slope of 1 on gold to one of -1
+        # loss 2: the slope on gold goes from 1 to -1
         "rubric",
         "move",
         "reversing the levels",
@@ -186,6 +187,7 @@ def example(items: Items, name: str, *, seed: int = 0) -> Result:
         changed = perturb(collection, name, seed=seed)
     except NotApplicableError as error:
         raise NotComputed(f"{name}: {error}") from error
+    # compare the first changed row with the row of its id: rows may have been left out before it
     after = changed.remove_columns("images")[0]
     by_id = {str(row["id"]): row for row in rows_of(collection.remove_columns("images"))}
     before = by_id[str(after["id"])]

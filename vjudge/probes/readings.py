@@ -19,6 +19,11 @@ MANY_MISSING = 0.05  # share of items
 def effect_sentence(does: str, effect: float, low: float, high: float) -> str:
     """Put an effect into a sentence with its direction, size and interval.
 
+    Args:
+        does: the sentence with placeholders {raises}, {towards} or {above}, which the effect's sign
+            fills, and {size}, its absolute value.
+        effect, low, high: the estimate and its interval; the sentence of a NaN effect is "".
+
     >>> effect_sentence("padding {raises} scores by {size}", -0.16, -0.27, -0.05)
     'padding lowers scores by .16 (change −.16 [−.27, −.05])'
     >>> effect_sentence("padding {raises} scores by {size}", 0.001, -0.48, 0.48)
@@ -39,7 +44,11 @@ def effect_sentence(does: str, effect: float, low: float, high: float) -> str:
 
 
 def decision(row: Mapping[str, Any]) -> str:
-    """Say what a row's verdict is against its margin, as the end of its finding's sentence."""
+    """Return the second half of a row's sentence, behind its finding: the verdict and the margin.
+
+    Args:
+        row: of a probe's table, with a verdict other than "not run" and "undefined".
+    """
     note = f" ({row['note']})" if row["note"] else ""
     margin = short(row["margin"])
     verdict = row["verdict"]
@@ -62,7 +71,7 @@ def decision(row: Mapping[str, Any]) -> str:
 
 
 def margins(rows: pd.DataFrame) -> str:
-    """Say what the margins of tests are shares of, each once; "" without a test."""
+    """Return a sentence on what each distinct margin is a share of; "" without a test."""
     tests = rows[rows["must"].notna() & rows["margin"].notna()]
     texts = []
     for margin, share in zip(tests["margin"], tests["margin_of"], strict=True):
@@ -82,8 +91,8 @@ def row_sentence(row: Mapping[str, Any]) -> str:
 def reading(table: pd.DataFrame) -> str:
     """Say what a table shows of each judge.
 
-    A judge's rows get a sentence each if they are at most three, else its tests if these are at
-    most three, else all rows get a summary.
+    If a judge has at most three rows, each gets a sentence. Else, if it has one to three tests,
+    each test gets a sentence. Else its rows are summarised (`_summary`).
     """
     sentences = []
     rows_with_sentence = []

@@ -38,9 +38,15 @@ class MissingInputError(NotComputed):
 
 
 def checked_run(run: Any, name: str, *, repeated: bool = False) -> pd.DataFrame:
-    """Return a run if it is a frame with ids; ValueError says what is wrong with it.
+    """Return a run as it is, if it is a frame with ids.
 
-    An id may stand once per sample, or, if `repeated`, any number of times.
+    Args:
+        run: what was given as a run.
+        name: of the run, for the error.
+        repeated: whether an id may stand any number of times; else it may stand once per sample.
+
+    Raises:
+        ValueError: it is no frame, has no column `id`, or repeats an id.
     """
     if not isinstance(run, pd.DataFrame) or "id" not in run:
         remedy = "give a DataFrame as Judge.grade or Judge.compare returns it, with ids"
@@ -94,16 +100,16 @@ GOLD: dict[Gold, str] = {
     "exact": "gold held equal",
     "rated": "people's mean held equal, less its noise",
 }
-MIN_GROUPS = 12  # below it hardly any effect can be found or excluded
+MIN_GROUPS = 12  # with fewer independent groups hardly any effect can be found or excluded
 # A judge, its runs, or several judges by name.
 Judged: TypeAlias = "JudgeLike | pd.DataFrame | Mapping[str, Any] | ProbeRuns"
 
 
 class Contrast(NamedTuple):
-    """The items that two runs scored (before, after, delta, gold, group), and how many others."""
+    """Two runs compared item by item."""
 
-    items: pd.DataFrame
-    missing: int
+    items: pd.DataFrame  # scored by both runs; columns before, after, delta, gold, group
+    missing: int  # the number of items that lack a score in one of the runs
 
 
 class ProbeRuns:
@@ -179,11 +185,11 @@ class ProbeRuns:
         self._gold = gold
         self._source = items
         self._limit = limit
-        self.added_caveats: list[str] = []  # by single probes
+        self.added_caveats: list[str] = []  # those that probes find while they run
 
     def _take_runs(self, runs: pd.DataFrame | Mapping[str, pd.DataFrame]) -> None:
         """Keep given runs by name, and take the judge's name from them."""
-        if isinstance(runs, pd.DataFrame):
+        if isinstance(runs, pd.DataFrame):  # its columns tell a comparison from graded items
             is_compared = bool({"verdict", "verdict_ab"} & set(runs))
             runs = {IN_PAIRS if is_compared else ORIGINAL: runs}
         for name, run in runs.items():
@@ -206,7 +212,7 @@ class ProbeRuns:
         return list(_runs_by_name(sources, **options).values())
 
     def renamed(self, name: str) -> ProbeRuns:
-        """Share the same runs under another judge's name."""
+        """Return an object that shares these runs, under another name and with its own caveats."""
         copied = copy.copy(self)
         copied.name = name
         copied.added_caveats = []
@@ -320,7 +326,11 @@ class ProbeRuns:
 
     @cached_property
     def ruler(self) -> Ruler:
-        """What a change of a score is measured against: the narrowest scale, or the spread."""
+        """What a change of a score is measured against.
+
+        It is the width of the narrowest scale of an item; where any item has none, the scores'
+        standard deviation.
+        """
         widths = (self.scales["highest"] - self.scales["lowest"]).reindex(self.scores.index)
         if len(widths) and widths.notna().all():
             return Ruler(float(widths.min()), True)
@@ -333,6 +343,7 @@ class ProbeRuns:
             return self._gold
         with suppress(MissingInputError):
             n_ratings = self.column("human_scores").map(_n_ratings)
+            # most items have two ratings or more
             if (n_ratings >= 2).mean() > 0.5 and self._is_without_gold():
                 return "rated"
         return "observed"
@@ -375,9 +386,14 @@ class ProbeRuns:
     # --- rows and tables
 
     def published(self, pair: pd.DataFrame) -> dict[str, float]:
-        """Compute bias deviation and conformity, with intervals, of a contrast's items.
+        """Compute the published measures, bias deviation and conformity, of a contrast's items.
 
-        Without a scale the result is empty; with scores beyond the scale too, and a caveat says so.
+        Args:
+            pair: `Contrast.items`, or some of its rows.
+
+        Returns:
+            A cell for each of `BIAS_COLUMNS`. It is empty where an item has no scale, and where
+            scores lie beyond the scale, which a caveat then says.
         """
         bounds = self.scales.reindex(pair.index)
         if bounds.empty or bounds.isna().any(axis=None):
@@ -408,11 +424,12 @@ class ProbeRuns:
 
         Args:
             case: what was compared.
-            effect, unit: the estimate; without one the row says "not run".
+            effect, unit: the estimate and its unit; a row without them gets the verdict "not run".
             must: "move" or "stay" for a test; None for a description, which has no p or margin.
             does: the finding's sentence with placeholders {raises}, {towards}, {above} and {size}.
-            gold: the true scores, where the effect is one on the slope of scores on them.
-            cells: further columns, which take precedence.
+            gold: the true scores, where the effect is a change of the slope of scores on gold.
+            cells: further columns, which take precedence; a `margin` among them replaces that of
+                `Ruler.margin`.
         """
         effect = effect or Effect()
         margin = NAN
@@ -490,7 +507,13 @@ def _runs_by_name(
 
 
 def _by_name(judge: Judged) -> dict[str, Any] | None:
-    """Return several judges by name, from a mapping or from the rows of one run; None of one."""
+    """Split several judges by name.
+
+    Returns:
+        Name -> a judge or its runs, from a mapping of judges, or from a run whose column `judge`
+        has several names. None where `judge` stands for a single judge: a mapping with the names
+        "original" or "compared" holds the runs of one.
+    """
     if isinstance(judge, pd.DataFrame):
         names = judge["judge"].dropna().unique() if "judge" in judge else ()
         if len(names) < 2:
@@ -514,5 +537,5 @@ def _run_needed(name: str) -> str:
 
 
 def _n_ratings(cell: object) -> int:
-    """Count the people who rated an item."""
+    """Count the human raters who rated an item."""
     return sum(not is_missing(rating) for rating in rater_scores(cell))

@@ -27,7 +27,7 @@ MEAN_LENGTH = 6  # log2 of the number of words of a response with gold 3: 64 wor
 DOUBLINGS_PER_POINT = 0.5  # better responses are longer
 SCORE_NOISE = 0.65  # standard deviation, in points
 QUALITY_SPREAD = 1.5  # standard deviation of the log-odds between two responses
-FOUND_SHARE = 0.9  # an effect counts as found if it is found in so many samples
+FOUND_SHARE = 0.9  # a size of an effect counts as found if this share of samples finds it
 POWER_COLUMNS = "design planted rejected rejected_low rejected_high simulations".split()
 
 
@@ -179,7 +179,7 @@ def power(study: str | Path, label: str = "length, better is longer") -> Result:
     rows = _study_rows(Path(study), label)
     sentences = []
     for design, of_design in rows.groupby("design", sort=False):
-        unbiased = of_design[of_design["null"]].iloc[0]
+        unbiased = of_design[of_design["null"]].iloc[0]  # the row without a bias
         detected = of_design[of_design["rejected"] >= FOUND_SHARE]
         bound = "no planted size is"
         if len(detected):

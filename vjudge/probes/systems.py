@@ -21,9 +21,9 @@ from vjudge.probes.lengths import effect_at_equal_gold, with_gold
 from vjudge.probes.runs import GOLD, Judged, MissingInputError, ProbeRuns
 from vjudge.results import Result, analysis
 
-LIKING = "own responses at equal gold"  # also stands for the judge's own system
-DETECTION_POWER = 0.8  # to find the smallest liking that is named
-MIN_SYSTEMS = 3  # other systems, whose spread is estimated
+LIKING = "own responses at equal gold"  # the tested row's case, and the name of the own system
+DETECTION_POWER = 0.8  # the probability of finding a liking of the size that the note names
+MIN_SYSTEMS = 3  # so many other systems are needed to estimate their spread
 
 
 @analysis
@@ -65,7 +65,15 @@ def self_preference(
 
 
 def _rows(runs: ProbeRuns, *, own: str | Sequence[str] | None, author: str) -> list[ProbeRow]:
-    """Make the rows of one judge: descriptions, each system's liking, and the test of its own."""
+    """Make the rows of one judge: two descriptions, then those of `_likings`.
+
+    The descriptions are the differences of mean score and mean gold between the judge's own
+    responses and all others.
+
+    Args:
+        runs: of the judge.
+        own, author: as in `self_preference`.
+    """
     if own is None:
         raise MissingInputError(f"needs own=: the judge's own name in the column {author!r}")
     names = [own] if isinstance(own, str) else list(own)
@@ -89,7 +97,14 @@ def _rows(runs: ProbeRuns, *, own: str | Sequence[str] | None, author: str) -> l
 
 
 def _likings(runs: ProbeRuns, items: pd.DataFrame, missing: int) -> list[ProbeRow]:
-    """Make a row per other system, the placebos, and last the test of the judge's own."""
+    """Make a row per other system, the placebos, and last the test of the judge's own.
+
+    Args:
+        runs: of the judge.
+        items: the complete items, with the columns system and x (1 for the judge's own responses).
+        missing: the number of items that are not complete.
+    """
+    # all names of the judge's own are one system
     system = items["system"].astype(str).where(items["x"] == 0, LIKING)
     others = [name for name in system.unique() if name != LIKING]
     effect = _liking(runs, items, system, LIKING, others)
@@ -141,7 +156,7 @@ def _liking(
 
 
 def _against(liking: Effect, placebos: Sequence[Effect]) -> Effect:
-    """Give the own system's effect the interval and p of one more system like the others.
+    """Return the own system's effect with the interval and p of one more system like the others.
 
     Let l_s be the liking of the s-th of k others against the mean of all k. A placebo's estimate,
     against the mean of the k - 1 others, is l_s * k / (k - 1). A new system differs from the mean
@@ -164,14 +179,19 @@ def _against(liking: Effect, placebos: Sequence[Effect]) -> Effect:
 
 
 def _detectable(effect: Effect, df: int) -> float:
-    """Compute the effect that a test at .05 with this standard error finds in 8 of 10 cases."""
+    """Compute the effect that a t test at .05 finds in 8 of 10 cases.
+
+    Args:
+        effect: its interval gives the standard error.
+        df: the degrees of freedom of that interval.
+    """
     quantile = special.stdtrit(df, UPPER_QUANTILE)
     error = (effect.high - effect.low) / 2 / quantile
     return float(error * (quantile + special.stdtrit(df, DETECTION_POWER)))
 
 
 def _variance(effect: Effect) -> float:
-    """Compute an effect's variance from the reach of its interval, t * standard error."""
+    """Compute the variance of an estimate from the reach of its interval, t * standard error."""
     if effect.groups < 2:
         return math.nan
     reach = (effect.high - effect.low) / 2
