@@ -102,21 +102,23 @@ def _with_template(
     Returns:
         The judge with that template, the template, and how it differs from the published one.
     """
-    own = judge.template
+    default = judge.template
     if protocol.call != "grade" and judge.pairs is not None:
-        own = judge.pairs
+        default = judge.pairs
     # `protocol.own` lists the families whose own template is the published one
     unofficial = "" if family_name(judge) in protocol.own else protocol.unofficial
     requested = chosen or protocol.template
     if judge.gives_values:
         text = "a value head is asked in no wording: each response gets a number"
-        return judge, own, _wording_deviations(unofficial, text)
+        return judge, default, _wording_deviations(unofficial, text)
     if requested is None:
-        reason = f"asked in the judge's wording {own.name!r}: {unofficial}" if unofficial else ""
+        reason = (
+            f"asked in the judge's wording {default.name!r}: {unofficial}" if unofficial else ""
+        )
         singly = ""
         if protocol.call != "grade" and judge.pairs is None:
             singly = "each response is graded by itself: the judge has no wording for two"
-        return judge, own, _wording_deviations(reason, singly)
+        return judge, default, _wording_deviations(reason, singly)
 
     template = families.wording(requested)
     difference = ""
@@ -325,11 +327,11 @@ def viescore(
         folders[name] = None if out is None else Path(out) / name
     semantics = judge.grade(rows, out=folders["semantics"], **options)
     without_source = [{**row, "images": []} for row in rows]
-    looks = judge.reworded(quality).grade(without_source, out=folders["quality"], **options)
-    run = semantics.assign(semantics=semantics["score"], quality=looks["score"])
+    quality_run = judge.reworded(quality).grade(without_source, out=folders["quality"], **options)
+    run = semantics.assign(semantics=semantics["score"], quality=quality_run["score"])
     run["score"] = np.sqrt(run["semantics"] * run["quality"])
-    run["failure"] = semantics["failure"].fillna(looks["failure"])
-    run["closed"] = semantics["closed"] | looks["closed"]
+    run["failure"] = semantics["failure"].fillna(quality_run["failure"])
+    run["closed"] = semantics["closed"] | quality_run["closed"]
     work = [*WORK]  # tokens and seconds of both runs
-    run[work] = semantics[work] + looks[work]
+    run[work] = semantics[work] + quality_run[work]
     return run

@@ -117,15 +117,15 @@ def _accuracy(sample: Sample) -> pd.DataFrame:
     elif measure == "accuracy":
         answers = frame["preference"]
     meanings = FOUR_CHOICES if measure == "votes" else SPELLINGS
-    people, has_answer, _ = read_choices(answers, meanings=meanings, people=True)
+    expected, has_answer, _ = read_choices(answers, meanings=meanings, people=True)
 
     # A row's gain and weight are summed over its columns of verdicts: one, or one per order.
     totals: dict[tuple[str, str], np.ndarray] = {}  # (statistic, unread) -> (2, n)
     n_malformed = 0
     for column in _verdict_columns(sample):
-        judge, is_read, counts = read_choices(frame[column], meanings=meanings)
+        choices, is_read, counts = read_choices(frame[column], meanings=meanings)
         n_malformed += counts["malformed"]
-        for case in _gains(sample.benchmark, people, has_answer, judge, is_read):
+        for case in _gains(sample.benchmark, expected, has_answer, choices, is_read):
             key = (case.statistic, case.unread)
             gain_and_weight = np.array([case.gain * case.weight, case.weight], dtype=float)
             totals[key] = totals.get(key, 0) + gain_and_weight
@@ -149,9 +149,9 @@ def _verdict_columns(sample: Sample) -> list[str]:
 
 def _gains(
     benchmark: Benchmark,
-    people: np.ndarray,
+    expected: np.ndarray,
     has_answer: np.ndarray,
-    judge: np.ndarray,
+    choices: np.ndarray,
     is_read: np.ndarray,
 ) -> Iterator[Case]:
     """Yield the cases of one column of verdicts; gains are in [0, 1], weights 0 or 1.
@@ -159,29 +159,29 @@ def _gains(
     Each statistic has three cases, one per treatment of unread answers: they are left out, count as
     wrong, or count as a random guess. Which pairs count, and what a judge's tie on them is:
 
-        statistic              people's ties    judge's tie
+        statistic              expected ties    judge's tie
         "accuracy with ties"   count            a choice like a and b
         "accuracy without..."  left out         a choice, which is then wrong
         "accuracy"             left out         an unread answer (a choice if each order counts)
 
     Args:
         benchmark: its `statistics` are computed; its `orders` says whether each order counts.
-        people, has_answer: the right choices, and whether there is one, both (n,).
-        judge, is_read: the judge's choices, and whether there is one, both (n,).
+        expected, has_answer: the right choices, and whether there is one, both (n,).
+        choices, is_read: the judge's choices, and whether there is one, both (n,).
     """
     # "tie" does not say of which kind it is: it agrees with every kind
-    unspecific = (judge == "tie") | (people == "tie")
-    both_ties = np.isin(judge, TIES) & np.isin(people, TIES)
-    right = (judge == people) | (unspecific & both_ties)
+    unspecific = (choices == "tie") | (expected == "tie")
+    both_ties = np.isin(choices, TIES) & np.isin(expected, TIES)
+    right = (choices == expected) | (unspecific & both_ties)
     for statistic in benchmark.statistics:
         counted = has_answer
         chosen = is_read
         chance = 1 / 3  # of a random guess among a, b and tie
         if statistic != "accuracy with ties":
-            counted = has_answer & (people != "tie")
+            counted = has_answer & (expected != "tie")
             chance = 1 / 2
         if statistic == "accuracy" and benchmark.orders != "each":
-            chosen = is_read & (judge != "tie")
+            chosen = is_read & (choices != "tie")
         yield Case(statistic, "left out", right, counted & chosen)
         yield Case(statistic, "wrong", right, counted)
         yield Case(statistic, "random", np.where(chosen, right, chance), counted)
@@ -363,11 +363,11 @@ def _relative(sample: Sample) -> pd.DataFrame:
     frame = sample.frame
     pairs = frame["scores"].map(from_csv)
     is_read = np.array([np.size(pair) == 2 for pair in pairs])
-    both = np.full((len(frame), 2), -1.0)  # (n, 2): reference, candidate
-    both[is_read] = np.reshape(list(pairs[is_read]), (-1, 2))
+    scores = np.full((len(frame), 2), -1.0)  # (n, 2): reference, candidate
+    scores[is_read] = np.reshape(list(pairs[is_read]), (-1, 2))
     masks = np.stack(list(sample.parts.values()))  # (parts, n)
-    reference = masks * both[:, 0]  # (parts, n)
-    candidate = masks * both[:, 1]
+    reference = masks * scores[:, 0]  # (parts, n)
+    candidate = masks * scores[:, 1]
 
     def statistic(weights: np.ndarray) -> np.ndarray:
         # weights (n, resamples): how often a resample draws each row

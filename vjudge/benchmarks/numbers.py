@@ -101,22 +101,22 @@ def _headline(spec: Benchmark, judge: str, table: pd.DataFrame) -> str:
 
     For a benchmark that reports no overall number, it names the lowest and the highest part.
     """
-    prefix = f"{judge}: " if judge else ""
+    subject = f"{judge}: " if judge else ""
     part, statistic, unread = table.index[0]
-    prefix += statistic.capitalize()
+    subject += statistic.capitalize()
     counts = f"n = {table['n'].iloc[0]:,}, {table['missing'].iloc[0]:,} missing"
     rows = table.xs((statistic, unread), level=["statistic", "unread"]).dropna(subset="estimate")
     if rows.empty:
-        return f"{prefix} is undefined ({counts})."
+        return f"{subject} is undefined ({counts})."
     if "overall" in spec.parts:
         # the headline's part may be undefined: then the first one that is not
         rows = rows.loc[[part]] if part in rows.index else rows.iloc[:1]
         value = short(*rows[INTERVAL].iloc[0])
-        return f"{prefix} {value} ({part}; {counts}; unread: {unread})."
+        return f"{subject} {value} ({part}; {counts}; unread: {unread})."
     rows = rows.drop(index=["overall", "macro"], errors="ignore").sort_values("estimate")
     lowest = f"{short(*rows[INTERVAL].iloc[0])} ({rows.index[0]})"
     highest = f"{short(*rows[INTERVAL].iloc[-1])} ({rows.index[-1]})"
-    return f"{prefix} from {lowest} to {highest}, {len(rows)} in all (unread: {unread})."
+    return f"{subject} from {lowest} to {highest}, {len(rows)} in all (unread: {unread})."
 
 
 def _is_headline(spec: Benchmark, table: pd.DataFrame) -> np.ndarray:
@@ -228,10 +228,10 @@ def numbers(
         table = measure.table(sample)
     is_published = table.index.get_level_values("statistic").str.endswith("as published")
     # averages "as published" never have an interval; without resamples no number has one
-    n_bare = int(table["low"].isna()[~is_published].sum())
-    if n_resamples and n_bare:
+    n_without_interval = int(table["low"].isna()[~is_published].sum())
+    if n_resamples and n_without_interval:
         reason = "too few rows or groups there, or in a category that is averaged"
-        warn(f"{n_bare} of {len(table)} rows have no interval: {reason}")
+        warn(f"{n_without_interval} of {len(table)} rows have no interval: {reason}")
 
     # 3) which of its rows the benchmark itself reports
     official = []

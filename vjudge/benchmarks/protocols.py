@@ -182,10 +182,10 @@ def table_of(file: str, kind: Callable[..., _Kind]) -> dict[str, _Kind]:
     objects: dict[str, Any] = {}
     readers = {reader.__name__: reader for reader in READERS}
     for name, row in read_asset(file).items():
-        like = row.pop("like", None)
+        copied = row.pop("like", None)
         for column in row.keys() & {"reader", "score_reader"}:
             row[column] = readers[row[column]]
-        objects[name] = replace(objects[like], **row) if like else kind(**row)
+        objects[name] = replace(objects[copied], **row) if copied else kind(**row)
     return objects
 
 

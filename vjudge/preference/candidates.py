@@ -27,6 +27,7 @@ DRAWS = {"samples": 5, "temperature": 0.7, "top_p": 0.9}
 
 Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning.
 """
+# the columns of an answer that say how it was written -> their types
 WORK_TYPES = {"finished": bool, "n_prompt_tokens": int, "n_new_tokens": int, "seconds": float}
 # Columns of a collection that belong to earlier responses, not to the question.
 OF_EARLIER_RESPONSES = "response gold feedback human_scores true_scores ranks".split()
@@ -94,7 +95,8 @@ def respond(
     if policy.template.sees_images:
         check_pictures(rows)
 
-    # 2) ask each question `samples` times, each time from its own seed
+    # 2) ask each question `samples` times, each time from its own seed; without a prompt template
+    #    there is no marker behind which a verdict would stand
     asked, groups = _asked(policy, rows, samples)
     manifest = {
         "policy": policy.name,
@@ -115,7 +117,11 @@ def respond(
 
 
 def _asked(policy: Judge, rows: Sequence[Row], samples: int) -> tuple[list[Question], list[str]]:
-    """Repeat each row's question once per sample; return the questions and their groups."""
+    """Make the questions that a policy is asked: one per row and sample, in this order.
+
+    Returns:
+        The questions, and the group of each.
+    """
     asked: list[Question] = []
     groups: list[str] = []
     open_image = Pictures()
@@ -130,7 +136,13 @@ def _asked(policy: Judge, rows: Sequence[Row], samples: int) -> tuple[list[Quest
 
 
 def _table(answers: Sequence[dict], policy: str, groups: list[str]) -> pd.DataFrame:
-    """Make the table of `respond`; count failed and truncated answers on stderr."""
+    """Make the table of `respond`; count failed and truncated answers on stderr.
+
+    Args:
+        answers: the cells of each answer, as `_record` makes them, with id and sample.
+        policy: its name.
+        groups: the group of each answer.
+    """
     columns = ["id", "policy", "sample", "response", "failure", *WORK_TYPES]
     table = pd.DataFrame(answers, columns=columns, dtype=object)
     table = table.astype({"sample": int, **WORK_TYPES}).assign(policy=policy, group=groups)
@@ -143,7 +155,10 @@ def _table(answers: Sequence[dict], policy: str, groups: list[str]) -> pd.DataFr
 
 
 def _record(answer: Answer, _: Question) -> dict[str, Any]:
-    """Turn an engine's answer into the cells that are recorded; `collect` passes its question."""
+    """Turn an engine's answer into the cells that are recorded.
+
+    The second argument, the question, is not used: `collect` passes it to every such function.
+    """
     text = answer.text.strip()
     failure = answer.failure
     if failure is None and not text:
@@ -173,7 +188,7 @@ def draw(policy: Judge, questions: Items, **options: Any) -> list[dict[str, Any]
     n_samples = options["samples"]
     rows = []
     for index, question in enumerate(rows_of(questions)):
-        start = index * n_samples
+        start = index * n_samples  # answers are in the order of questions, all samples of each
         counts = Counter(answers[start : start + n_samples].dropna())
         cells = {
             name: value for name, value in question.items() if name not in OF_EARLIER_RESPONSES
@@ -196,6 +211,10 @@ def checked(
     items: Items, texts: Sequence[str] = ("instruction", "chosen", "rejected")
 ) -> list[dict[str, Any]]:
     """Check rows to train on, and return them with `images` as a list.
+
+    Args:
+        items: the rows.
+        texts: columns that must hold a text in every row.
 
     Raises:
         CollectionError: there are no rows, or rows lack one of the `texts` or have an image that

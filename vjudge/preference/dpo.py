@@ -107,7 +107,15 @@ def _fingerprint(rows: Sequence[Row]) -> str:
 def _trainer(
     coder: Coder, rows: Sequence[Row], reference: Any, adapters: Any, arguments: trl.DPOConfig
 ) -> Trainer:
-    """Make the trainer; its data set holds row indices, which its collator turns into batches."""
+    """Make the trainer; its data set holds row indices, which its collator turns into batches.
+
+    Args:
+        coder: encodes rows for the policy, and holds its model.
+        rows: the pairs.
+        reference: the frozen reference model; None with adapters.
+        adapters: the adapters' settings; None where the weights themselves train.
+        arguments: TRL's training arguments.
+    """
     return Trainer(
         model=coder.model.model,
         ref_model=reference,
@@ -123,7 +131,10 @@ class Trainer(weights.OwnCheckpoints, trl.DPOTrainer):
     """TRL's DPO trainer, on batches of `batch_of` instead of its own tokens."""
 
     def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
-        """Leave the row indices as they are: TRL's tokenizer would read control tokens in texts."""
+        """Return the data set of row indices as it is; TRL's further arguments are not used.
+
+        TRL would tokenize texts here, and its tokenizer reads control tokens in them.
+        """
         return dataset
 
 
@@ -143,10 +154,13 @@ def batch_of(coder: Coder, rows: Sequence[Row]) -> dict:
 
     Returns:
         What the model takes (token ids and pixels, padded on the left), and `completion_mask`
-        (2 B, length): 1 on the tokens of responses, 0 on those of prompts and on padding.
+        (2 B, length): 1 on the tokens of responses, 0 on those of prompts and on padding. With
+        padding _, prompt p, chosen c and rejected r:
 
-            _ _ p p c c c
-            p p p p r r r     ->  0 0 0 0 1 1 1, both times
+            p p p c c         0 0 0 1 1
+            _ p p c c         0 0 0 1 1
+            p p p r r    ->   0 0 0 1 1
+            _ _ p p r         0 0 0 0 1
     """
     encoded = [encode(coder, row) for row in rows]
     images = [policy_images(coder, row) for row in rows]
@@ -167,7 +181,7 @@ def policy_images(coder: Coder, row: Row) -> list:
 
 
 def encode(coder: Coder, row: Row) -> tuple[list[int], list[list[int]]]:
-    """Return the token ids of a row's prompt, and of its chosen and rejected response."""
+    """Return the token ids of a row's prompt and of its two responses, the chosen one first."""
     images = policy_images(coder, row)
     prompt = coder.conversation.wrap(row["instruction"], len(images))
     return coder.encode(prompt, images, [row["chosen"], row["rejected"]])

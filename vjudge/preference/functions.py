@@ -40,6 +40,7 @@ from vjudge.prompts.parse import parse
 from vjudge.records import NAN, Item, Pair, Verdict
 
 PROMPT_TAIL = 32  # characters at the end of a prompt that separate it from OpenRLHF's answer
+# arguments of a reward function that are no columns of the data set
 NOT_COLUMNS = ("completion_ids", "trainer_state", "log_extra", "environments")  # TRL's own
 
 
@@ -135,7 +136,8 @@ class Reward(ABC):
         answers = []
         for query, prompt in zip(queries, prompts, strict=True):
             # Images have more placeholders in the query than in the prompt, so that lengths differ.
-            # The answer begins behind the prompt's tail, or its last occurrence in the prompt.
+            # The answer is found behind the prompt's tail instead.
+            # The prompt holds its tail n_tails times; what follows the last of these is the answer.
             tail = prompt[-PROMPT_TAIL:]
             n_tails = prompt.count(tail)
             pieces = query.split(tail, n_tails)
@@ -147,7 +149,7 @@ class Reward(ABC):
 
     def _by_id(self, labels: Sequence, answers: Sequence[str]) -> list[float | None]:
         """Compute the rewards of answers to the rows whose ids are the labels."""
-        if self.missing is None:
+        if self.missing is None:  # verl and OpenRLHF take no None as a reward
             raise ValueError("missing=: say what a completion without a reward gets, such as 0.0")
         unknown = [label for label in labels if str(label) not in self.by_id]
         if unknown:
@@ -168,7 +170,7 @@ class Reward(ABC):
 
 
 def _last_turn(turns: Any) -> tuple[str, list]:
-    """Return the text and the images of a text, or of the last turn of a conversation."""
+    """Return the text and the images of the last turn of a conversation; a text is one turn."""
     content = turns if isinstance(turns, str) else turns[-1]["content"]
     if isinstance(content, str):
         return content, []
@@ -180,10 +182,10 @@ def _last_turn(turns: Any) -> tuple[str, list]:
 
 
 class Outcome(NamedTuple):
-    """The reward of one completion, NaN where it has none, and what `counts` says of it."""
+    """The reward of one completion, and how `counts` counts it."""
 
-    reward: float
-    counted: list[str]
+    reward: float  # NaN where there is none
+    counted: list[str]  # the outcomes that it adds 1 to
 
 
 BLANK = Outcome(NAN, ["no verdict: the completion is blank"])
@@ -199,7 +201,8 @@ class JudgeReward(Reward):
         self.judge = judge
         self.options = {"progress": False, **options}
         self.open_image = Pictures()
-        self.outcomes = {"": BLANK}  # by the question's key; "" stands for a blank completion
+        # the key of a question and its completion -> its outcome; "" is that of blank completions
+        self.outcomes = {"": BLANK}
         self.__name__ = judge.name  # TRL's log has it
 
     def check(self, rows: Sequence[Row]) -> None:
@@ -208,7 +211,7 @@ class JudgeReward(Reward):
 
     def values(self, rows: Sequence[Row], answers: Sequence[str]) -> list[float]:
         """See `Reward.values`."""
-        # 1) the key of each completion, and the questions that have no reward yet
+        # 1) the key of each completion, and the questions without a reward, by their keys
         keys = []
         new: dict[str, dict] = {}
         for row, answer in zip(rows, answers, strict=True):
@@ -263,7 +266,7 @@ def _item(row: Row, response: str) -> dict[str, Any]:
 
 
 def _outcome(verdict: Mapping[str, Any]) -> Outcome:
-    """Take the expected score of a run's row as the reward, else its score, else NaN."""
+    """Return the outcome of a run's row; its reward is the expected score, else the score."""
     if math.isnan(verdict["score"]):
         return Outcome(NAN, [f"no verdict: {verdict.get('failure') or 'the judge abstained'}"])
     counted = ["closed"] if verdict.get("closed") else []
@@ -369,6 +372,7 @@ class VerdictReward(Reward):
     ) -> tuple[Verdict, tuple[float, float]]:
         """Read the verdict of an answer; return it with the lowest and the highest score."""
         rubric = subject.rubric
+        # a preference has no scale: 0 and 1 stand in for one, and nothing looks at them
         levels = (0, 1) if self.template.compares else self.template.scores(rubric)
         verdict = parse(
             answer, scores=levels, format=self.template.format, finish=finish, rubric=rubric

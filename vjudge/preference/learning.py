@@ -61,9 +61,12 @@ def rounds(
         questions: rows with id, instruction and images.
         out: a folder that gets one folder per round; the same call continues there.
         n: the number of rounds.
-        leave_out: says of an answer's text whether it must make no pair.
+        leave_out: a function of an answer's text; True where the answer must not be in a pair.
         drawing, pairing, training: options of `draw`, `make_pairs` and `train`.
         seed: of the first round; it grows by 1 with each round.
+
+    Returns:
+        The rounds, in order.
     """
     results: list[Round] = []
     for index in range(n):
@@ -83,12 +86,13 @@ def rounds(
 
 
 def repeats(text: str) -> bool:
-    """Say whether a sentence stands in a text twice.
+    """Say whether a text has the same sentence twice; capitals and spaces make no difference.
 
     >>> repeats("(1) A cup. (2) A cup."), repeats("A cup. A plate.")
     (True, False)
     """
     sentences = []
+    # sentences end at a full stop and the like, or at an enumeration such as "(1)"
     for sentence in re.split(r"\(\d+\)|[.!?。！？]+", text or ""):
         if sentence.strip():
             sentences.append(" ".join(sentence.casefold().split()))
@@ -212,6 +216,13 @@ def overpaid(
         rewards: of `reward`, with `true_score`.
         features: name -> a boolean for every row.
         name: the judge's.
+
+    Returns:
+        One row per feature: estimate (the mean error with the feature minus that without it), low,
+        high, n (groups with answers of both kinds), and answers (with the feature).
+
+    Raises:
+        NotComputed: no answer has both a reward and a true score.
     """
     error = rewards["reward"] - rewards["true_score"]
     if error.isna().all():
@@ -255,6 +266,12 @@ def choosing(rewards: pd.DataFrame, *, name: str = "the judge", **resampling: An
         rewards: of `reward`, with `true_score`.
         name: the judge's.
         resampling: n_resamples, seed, confidence.
+
+    Returns:
+        The rows of `best_of_n` for each column "chosen by": the judge, then the truth.
+
+    Raises:
+        NotComputed: no question has a reward and a true score for every answer.
     """
     curves = {}
     try:
@@ -272,6 +289,7 @@ def choosing(rewards: pd.DataFrame, *, name: str = "the judge", **resampling: An
         f" {short(*best[INTERVAL])}, a single answer"
         f" {short(*single[INTERVAL])}."
     )
+    # the table's last row is the best of n by the truth
     possible_gain = table["estimate"].iloc[-1] - single["estimate"]
     if possible_gain > 0:
         gain = (best["estimate"] - single["estimate"]) / possible_gain
@@ -296,10 +314,14 @@ def choosing(rewards: pd.DataFrame, *, name: str = "the judge", **resampling: An
 def order_effect(rewards: Mapping[str, pd.DataFrame]) -> Result:
     """Estimate how much an answer's position among the candidates adds to its reward.
 
-    The effect of a position is the mean of reward - mean reward of answers with that true score.
+    The effect of a position is the mean, over the answers in it, of the reward minus the mean
+    reward of all answers of the same true score.
 
     Args:
         rewards: way of judging -> a table of `reward`, with `true_score`.
+
+    Returns:
+        One row per position ("place") and way of judging, with estimate, low, high and n.
     """
     rows = []
     for way, table in rewards.items():
@@ -343,6 +365,7 @@ def mean_over_groups(values: pd.Series, groups: pd.Series) -> dict[str, float]:
     (2.0, -0.48, 3)
     """
     means = values.groupby(groups).mean().dropna()
+    # a single group has no standard error: the interval is NaN, whatever its quantile
     quantile = stats.t.ppf((1 + current().confidence) / 2, max(1, len(means) - 1))
     reach = means.sem() * quantile
     estimate = float(means.mean())

@@ -57,7 +57,7 @@ class WeightPlan:
     """
 
     freeze: Sequence[str]
-    lora: Mapping | bool | None  # a bool becomes options, {} or None
+    lora: Mapping | bool | None  # options of adapters; True becomes {}, False becomes None
     quantization: str | None
     dtype: str
 
@@ -91,7 +91,8 @@ def optimise(
         plan: which weights train.
         config: makes the trainer's arguments from `options`.
         build: checks the rows with the loaded policy, and returns what makes the trainer.
-        settings: what the trained weights depend on beside the options, the plan and the start.
+        settings: what the trained weights depend on beside the options, the plan and the policy.
+        options: of the training, for `config`.
         template: the prompt template that the policy is loaded with.
 
     Returns:
@@ -106,7 +107,8 @@ def optimise(
     if "log" in record:
         return record
 
-    # 2) load the policy: in float32 if its own weights train, else as it computes
+    # 2) load the policy: in float32 if its own weights train; under adapters in the precision of
+    #    computation
     device = placement.choose_device()
     precision = placement.choose_dtype(plan.dtype, device)
     stored = "float32" if plan.lora is None else str(precision).removeprefix("torch.")
@@ -141,8 +143,15 @@ def optimise(
 def _trained(make: Callable[[], Any], file: Path, settings: Mapping[str, Any]) -> Any:
     """Make the trainer and train, from the last checkpoint if there is one.
 
-    The record in `file` claims its folder. If the training fails before its first checkpoint, the
-    folder is removed: a refused option must not stand in the way of the next call.
+    Args:
+        make: makes the trainer.
+        file: the record, whose existence claims the folder for this training. If the training fails
+            before its first checkpoint, a folder that it claimed anew is removed: a refused option
+            must not stand in the way of the next call.
+        settings: of the training, for the record.
+
+    Returns:
+        The trainer, after training.
     """
     is_new = not file.exists()
     weights.claim(file, settings)

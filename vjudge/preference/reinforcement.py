@@ -101,6 +101,7 @@ def grpo(
     options = DEFAULTS | options
 
     def build(loaded: Judge) -> Make:
+        # a judge that learns is asked by its template, another policy by the instruction alone
         render = reward.prompt if template else prompt_of
         learner = Learner(loaded, questions, [render(loaded, row) for row in questions])
         learner.check_lengths(options["max_completion_length"])
@@ -173,7 +174,7 @@ class Learner:
     def batch(
         self, indices: Sequence[int], sequences: Sequence[list[int]], n_new: Sequence[int]
     ) -> dict:
-        """Collate prompts with their answers to what the model takes.
+        """Collate prompts and their answers to a batch that the model takes.
 
         Args:
             indices: of the questions.
@@ -193,7 +194,15 @@ class GroupTrainer(weights.OwnCheckpoints, trl.GRPOTrainer):
     """TRL's GRPO trainer, on what a `Learner` writes and scores.
 
     TRL's methods hand over prompts as texts, which lose their images. The methods below look the
-    questions up by `self.indices`, those of the answers that are computed at present.
+    questions up by `self.indices`: the index of the question of each answer that is computed at
+    present. They have TRL's signatures, and ignore the arguments that the indices replace.
+
+    Args:
+        learner: the policy and its questions.
+        reward: a reward function in TRL's form.
+        reference: the frozen reference model; None with adapters.
+        adapters: the adapters' settings; None where the weights themselves train.
+        arguments: TRL's training arguments.
     """
 
     def __init__(
@@ -229,22 +238,29 @@ class GroupTrainer(weights.OwnCheckpoints, trl.GRPOTrainer):
         return sampler
 
     def _generate_and_score_completions(self, inputs: Sequence[Mapping]) -> dict:
-        """Remember which questions are answered; TRL shuffles the indices with the answers."""
+        """Remember which questions are answered.
+
+        The indices are added to TRL's output, so that it shuffles them together with the answers.
+        """
         self.indices = [entry["index"] for entry in inputs]
         output = super()._generate_and_score_completions(inputs)
         return output | {"indices": torch.tensor(self.indices)}  # (answers,)
 
     def _compute_loss(self, model: Any, inputs: Mapping) -> torch.Tensor:
-        """Remember whose answers are scored."""
+        """Remember the questions whose answers are scored."""
         self.indices = inputs["indices"].tolist()
         return super()._compute_loss(model, inputs)
 
     def _tokenize_prompts(self, _: Sequence) -> tuple[list, None, dict]:
-        """Return the learner's token ids in place of TRL's."""
+        """Return the token ids of the learner's prompts, no images and no further inputs."""
         return [self.learner.ids[index] for index in self.indices], None, {}
 
     def _generate_single_turn(self, *_: Any, **__: Any) -> tuple[list[list[int]], None]:
-        """Answer by the policy's engine, each answer from its own seed."""
+        """Answer by the policy's engine, each answer from its own seed.
+
+        Returns:
+            The token ids of each answer, and None: their log-probabilities are computed later.
+        """
         step = f"{self.state.global_step}.{self._step % self.args.gradient_accumulation_steps}"
         seeds = []
         for draw, index in enumerate(self.indices):
@@ -266,7 +282,10 @@ class GroupTrainer(weights.OwnCheckpoints, trl.GRPOTrainer):
     def _calculate_rewards(
         self, inputs: Sequence, prompts: Sequence, completions: Sequence, ids: Sequence
     ) -> torch.Tensor:
-        """Reward answers by functions that get all columns of the rows, and `finish`."""
+        """Reward answers by functions that get all columns of the rows, and `finish`.
+
+        TRL's `inputs` are replaced by these rows; `ids` are the token ids of each answer.
+        """
         rows = []
         for index, tokens in zip(self.indices, ids, strict=True):
             finish = "stop" if tokens[-1] in self.eos_token_ids else "length"
@@ -285,6 +304,11 @@ class GroupTrainer(weights.OwnCheckpoints, trl.GRPOTrainer):
         """Compute log-probabilities and entropies of answer tokens, (answers, logits_to_keep) each.
 
         The answers stand in the last `logits_to_keep` columns of `input_ids`, padded on the right.
+        They are scored in blocks of `batch_size`; None scores all at once.
+
+        Returns:
+            The log-probabilities; the entropies, None if the model computes none; and None, in the
+            place of TRL's auxiliary loss.
         """
         size = batch_size or len(input_ids)
         n_new = attention_mask[:, -logits_to_keep:].sum(1).tolist()

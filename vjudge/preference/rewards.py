@@ -173,6 +173,7 @@ def make_pairs(
         if len(responses) < 2:
             left_out[TOO_FEW] += 1
             continue
+        # a pair is the best and the worst of a contest: of every two responses, or of all of them
         for contest in combinations(responses, 2) if every else [responses]:
             better = max(contest, key=itemgetter("reward"))  # the first of equals
             worse = min(contest, key=itemgetter("reward"))
@@ -237,6 +238,7 @@ def best_of_n(rewards: pd.DataFrame, **options: Any) -> pd.DataFrame:
         indices = np.repeat(np.arange(len(rows)), rows["times"])
         responses = rows.iloc[indices].sort_values("reward")
         if not responses[["reward", "true_score"]].isna().any(axis=None):
+            # of equal rewards each is selected equally often: all get the mean of their true scores
             expected = responses.groupby("reward")["true_score"].transform("mean")
             curves.append(_best_of_each(expected.to_numpy(float)))
             groups.append(rows["group"].iloc[0])
@@ -248,7 +250,7 @@ def best_of_n(rewards: pd.DataFrame, **options: Any) -> pd.DataFrame:
     n_max = min(map(len, curves))
     table = np.array([curve[:n_max] for curve in curves])  # (questions, n_max)
 
-    def mean(weights: np.ndarray) -> np.ndarray:
+    def mean(weights: np.ndarray) -> np.ndarray:  # weights (questions, resamples)
         return table.T @ weights / weights.sum(axis=0)  # (n_max, resamples)
 
     return tabulate(

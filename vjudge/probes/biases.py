@@ -84,33 +84,33 @@ def _rows_of(runs: ProbeRuns, name: str) -> list[ProbeRow]:
     move         for nothing           agreement; without gold the size of the change, untested
     """
     kind = PERTURBATIONS[name]
-    pair, missing = runs.contrast(name)
-    rated = pair.dropna(subset="gold")
-    has_gold = rated["gold"].nunique() > 1
+    items, missing = runs.contrast(name)
+    items_with_gold = items.dropna(subset="gold")
+    has_gold = items_with_gold["gold"].nunique() > 1
     # keep the items whose gold leaves room for a change: gold below its highest value where the
     # highest score is asked for (asks = 1), above its lowest where the lowest is (asks = -1)
     if kind.asks and has_gold:
-        room = kind.asks * pair["gold"]
-        pair = pair[room < room.max()]
-    cells: ProbeRow = {"perturbation": name, "missing": missing, **runs.published(pair)}
+        room = kind.asks * items["gold"]
+        items = items[room < room.max()]
+    cells: ProbeRow = {"perturbation": name, "missing": missing, **runs.published(items)}
     case = f"{_case(name)}: change"
-    change = pair["delta"]
+    change = items["delta"]
     does = f"{kind.does} {{raises}} scores by {{size}}"
     if kind.asks:  # count a change towards the score that is asked for as positive
         change = kind.asks * change
         does = f"{kind.does} shifts scores {{towards}} it by {{size}}"
     rows = []
     if kind.must == "stay":
-        effect = mean(change, pair["group"], step=runs.ruler.step)
+        effect = mean(change, items["group"], step=runs.ruler.step)
         rows.append(runs.row(case, effect, SCORE_POINTS, "stay", does, **cells))
     elif not has_gold:
-        effect = mean(change.abs(), pair["group"], step=runs.ruler.step)
+        effect = mean(change.abs(), items["group"], step=runs.ruler.step)
         case = f"{_case(name)}: size of the change"
         does = f"{kind.does} moves a score by {{size}} either way"
         note = "without gold nobody knows what must be lost"
         rows.append(runs.row(case, effect, SCORE_POINTS, does=does, note=note, **cells))
     if has_gold and not kind.asks:
-        rows.append(_agreement(runs, name, rated, cells))
+        rows.append(_agreement(runs, name, items_with_gold, cells))
     return rows
 
 
