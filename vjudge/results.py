@@ -27,10 +27,10 @@ from vjudge.plots.style import Column, PageFull, page, width
 __all__ = ["NotComputed", "Result", "settings"]
 __dir__ = __all__.copy
 
-PNG_DPI = 120  # resolution of a figure in a notebook
-CELL_DPI = 93.6  # pixels of a cell's width per inch of the figure
-VIEW_ROWS = 16  # the most rows of a table that a cell displays
-NO_FILE = ". No file was written"
+PNG_DPI = 120  # pixels per inch of a figure that is encoded as PNG
+CELL_DPI = 93.6  # pixels per inch at which a notebook cell displays that PNG
+VIEW_ROWS = 16  # a cell displays at most this number of rows of a table
+NO_FILE = ". No file was written"  # ends the reason of a result that `save` could not write
 
 Bundle = tuple[dict[str, Any], dict[str, Any]]
 """One output of a notebook cell: its content by MIME type, and its metadata."""
@@ -64,7 +64,7 @@ class Settings:
     confidence: float = 0.95
 
 
-_STATE = {"settings": Settings()}
+_STATE = {"settings": Settings()}  # one entry, which `settings` replaces
 
 
 def current() -> Settings:
@@ -73,7 +73,7 @@ def current() -> Settings:
 
 
 def settings(**changes: Any) -> Settings:
-    """Change the defaults of every analysis, or return them when called without arguments.
+    """Change the defaults of every analysis that are named, and return all defaults.
 
     In a notebook, each warning is from then on printed as one plain line, and only once.
 
@@ -105,17 +105,23 @@ def _simplify_warnings() -> None:
 
 
 def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Replace `warnings.showwarning`, whose category, file and line are not printed."""
+    """Print the message of a warning, as a replacement of `warnings.showwarning`.
+
+    Args:
+        message: the warning.
+        _, __: its category, file and line number, which are not printed.
+    """
     _print_once(" ".join(str(message).split()))
 
 
-@cache  # a message that was printed before is not printed again
+@cache  # a second call with the same message runs nothing
 def _print_once(message: str) -> None:
+    """Print a message as a note, the first time it occurs."""
     print(f"Note: {message}")
 
 
 def options(**changes: Any) -> dict[str, Any]:
-    """Return seed, n_resamples and confidence of the settings, updated by arguments but None."""
+    """Return seed, n_resamples and confidence; those not given or None are from the settings."""
     names = ("seed", "n_resamples", "confidence")
     defaults = {name: getattr(current(), name) for name in names}
     return defaults | {name: value for name, value in changes.items() if value is not None}
@@ -135,7 +141,8 @@ class Result:
             where the analysis was not computed.
         name: the name of its files, unless `save` is given another.
         reading: one to three sentences made of the numbers.
-        caption: what table and figure show; the table's `attrs["method"]` is appended.
+        caption: what table and figure show; "" means the name in words. The table's
+            `attrs["method"]` is appended.
         caveats: the known limits of these numbers; those in `table.attrs["caveats"]` come first.
             Captions and files print them too.
         data_caveats: what holds for every number made of the same data, such as the licence. Only
@@ -176,7 +183,8 @@ class Result:
         self._caption = sentences(caption or name.replace("_", " "), attrs.get("method", ""))
         self._caveats = [*attrs.get("caveats", ()), *caveats]
         self._data_caveats = list(data_caveats)
-        self._figures: dict[tuple[str, str], Figure] = {}  # by (venue, column); the latest only
+        # (venue, column) -> the figure drawn for it; only the latest, so at most one entry
+        self._figures: dict[tuple[str, str], Figure] = {}
 
     @classmethod
     def not_computed(cls, reason: str, *, name: str = "result") -> Result:
@@ -260,10 +268,10 @@ class Result:
         return self._plot(**{**defaults, **look})
 
     def drawn(self) -> Figure | None:
-        """Return the figure of cells and files, or None where there is none.
+        """Return the figure that notebook cells and files show, or None where there is none.
 
-        It is drawn again only when the venue or the column of `settings` has changed. A figure that
-        does not fit on a page is given up, and a caveat says so.
+        It is drawn again only when the venue or the column of `settings` has changed. Where it does
+        not fit on a page, the result has no figure from then on, and a caveat gives the reason.
         """
         if self.reason or self._plot is None:
             return None
@@ -300,6 +308,7 @@ class Result:
         if name is not None:
             self.name = name
         if self.reason:
+            # The suffix of an earlier call is removed first, so that it never stands twice
             self.reason = self.reason.removesuffix(NO_FILE).rstrip(".") + NO_FILE
             return self
         folder = current().figures if folder is None else folder
@@ -333,16 +342,20 @@ class Result:
             display(content, metadata=metadata, raw=True)
 
     def _bundles(self) -> list[Bundle]:
-        """List the outputs of a cell, each in forms that GitHub, Colab and VS Code show too."""
+        """List the outputs of a cell: the figure, the table, then reading and caveats.
+
+        Each has a plain text beside its image, HTML or Markdown, since Jupyter, GitHub, Colab and
+        VS Code do not all show the same MIME types.
+        """
         if self.reason:
             sentence = f"Not computed: {self.reason.rstrip('.')}."
             return [({"text/plain": sentence, "text/markdown": escape_markdown(sentence)}, {})]
         bundles: list[Bundle] = []
         figure = self.drawn()
         if figure is not None:
-            size = round(CELL_DPI * figure.get_figwidth())
+            pixels = round(CELL_DPI * figure.get_figwidth())
             content = {"image/png": png(figure), "text/plain": self._caption}
-            bundles.append((content, {"image/png": {"width": size, "alt": self._caption}}))
+            bundles.append((content, {"image/png": {"width": pixels, "alt": self._caption}}))
         bundles.append((self._table_content(), {}))
         lines = [self.reading, *(f"Caveat: {text}" for text in self.caveats)]
         plain = "\n".join(filter(None, lines))
@@ -385,6 +398,7 @@ class Results(dict[str, Result]):
     """
 
     def __missing__(self, name: str) -> Result:
+        """Return a result that lists the existing names, so that a wrong name raises no error."""
         return Result.not_computed(f"there is no {name!r} here, only {', '.join(self)}", name=name)
 
     def save(self, folder: str | Path | None = None) -> Results:
@@ -404,13 +418,14 @@ Parameters = ParamSpec("Parameters")
 
 
 def analysis(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Decorate a function that returns a result, so that a notebook goes on whatever happens.
+    """Decorate a function that returns a result, so that data it can't analyse stop no notebook.
 
-    - A NotComputed that the function raises becomes a result that shows the reason.
-    - A method of an object that has a `reason`, a text why it can't be analysed, is not called: its
-      result shows that reason.
-    - A warning becomes a caveat of the result, so that a limit stands beside its number. A warning
-      of a library about its future stays a warning.
+    - A NotComputed that the function raises becomes a result that shows the reason. Any other
+      error is raised.
+    - A method of an object whose attribute `reason` is a text, the reason why the object can't be
+      analysed, is not called: its result shows that reason.
+    - A warning becomes a caveat of the result, so that a limit stands beside its number. Only a
+      library's DeprecationWarning or FutureWarning stays a warning.
     """
 
     @wraps(function)
@@ -418,7 +433,7 @@ def analysis(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("default")
             try:
-                reason = getattr(args[0], "reason", "") if args else ""
+                reason = getattr(args[0], "reason", "") if args else ""  # args[0]: self of a method
                 if isinstance(reason, str) and reason:  # a DataFrame may have a column `reason`
                     raise NotComputed(reason)
                 result = function(*args, **kwargs)
@@ -439,7 +454,9 @@ def analysis(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
 
 
 def distinct(texts: Iterable[str]) -> list[str]:
-    """Return each sentence once; sentences that differ only in numbers become the first of them.
+    """Return each sentence once, with one full stop.
+
+    Of sentences that differ only in numbers, the first is returned, with the count of the others.
 
     >>> distinct(["5 groups of 9", "6 groups of 9", "few items."])
     ['5 groups of 9 (and 1 alike).', 'few items.']

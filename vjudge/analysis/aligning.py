@@ -21,9 +21,9 @@ from vjudge.judging.judge import JudgeLike
 from vjudge.judging.paths import file_name
 from vjudge.results import NotComputed, Result, analysis, options
 
-CHOOSES = "chooses"
-REPORTS = "reports"
-ENOUGH_GROUPS = 30  # in a half; with fewer, only large differences between candidates show
+CHOOSES = "chooses"  # the half of the groups on which the best candidate is chosen
+REPORTS = "reports"  # the other half, on which its agreement is estimated
+ENOUGH_GROUPS = 30  # groups per half; with fewer, only large differences between candidates show
 
 
 @analysis
@@ -49,7 +49,7 @@ def align(
     Args:
         judges: two candidates or more, by name; or a list of judges with different names.
         items: the collection, with human_scores; without them gold is the truth.
-        people: for a table, the columns with each person's scores.
+        people: where items are a table, its columns with each person's scores.
         statistic: "pearson", "spearman" or "kendall".
         out: a folder that records every verdict, with one folder per candidate.
         seed: the seed of the halves and of resampling; None means that of `vjudge.settings`.
@@ -75,6 +75,7 @@ def align(
     # 1) The verdicts of each candidate
     candidates = _by_name(judges)
     rows = items if people is None else data.rows_of(items, people=people)
+    # Candidates become columns of one table with those of the collection
     taken = candidates.keys() & data.rows_of(rows).columns
     if taken:
         raise ValueError(
@@ -92,11 +93,13 @@ def align(
     resampling = options(seed=seed, n_resamples=n_resamples, confidence=confidence)
     truth, truth_name = truth_of(table)
     is_complete = truth.notna() & table.frame[table.judges].notna().all(axis=1)
+    # Without the caveats of the data, which the result below has already
     complete = replace(table, frame=table.frame[is_complete], caveats=[])
     groups = complete.frame[str(table.group)]
-    in_first_half = halved(groups, resampling["seed"])
-    cells, caveats = _agreement_by_half(complete, in_first_half, statistic, resampling)
-    caveats += _limits(table, is_complete, groups[~in_first_half].nunique())
+    in_choosing_half = halved(groups, resampling["seed"])
+    cells, caveats = _agreement_by_half(complete, in_choosing_half, statistic, resampling)
+    caveats += _limits(table, is_complete, groups[~in_choosing_half].nunique())
+    # WORK[:2] are the columns with the numbers of tokens read and written
     tokens = {name: float(run.filter(WORK[:2]).sum().sum()) for name, run in runs.items()}
     cells["tokens"] = cells["judge"].map(tokens)
 
@@ -136,6 +139,9 @@ def halved(groups: Series, seed: int) -> Series:
         groups: the group of each item.
         seed: the seed of the draw.
 
+    Returns:
+        A mask, one boolean per item. Of an odd number of groups, the smaller half is drawn.
+
     Raises:
         NotComputed: there are fewer than four groups.
     """
@@ -151,7 +157,7 @@ def halved(groups: Series, seed: int) -> Series:
 
 def _agreement_by_half(
     table: Scores,
-    in_first_half: Series,
+    in_choosing_half: Series,
     statistic: StatisticName,
     resampling: Mapping[str, Any],
 ) -> tuple[DataFrame, list[str]]:
@@ -159,15 +165,15 @@ def _agreement_by_half(
 
     Args:
         table: the items that every candidate graded.
-        in_first_half: whether each item is in the half that chooses.
+        in_choosing_half: a mask of the items, True in the half that chooses.
         statistic, resampling: as for `Scores.correlate`.
 
     Returns:
-        One row per candidate and half, and the caveats of these numbers.
+        One row per candidate and half, and the caveats of these numbers, each with its half.
     """
     tables = []
     caveats: list[str] = []
-    for half, mask in {CHOOSES: in_first_half, REPORTS: ~in_first_half}.items():
+    for half, mask in {CHOOSES: in_choosing_half, REPORTS: ~in_choosing_half}.items():
         frame = table.frame[mask].reset_index(drop=True)
         result = replace(table, frame=frame).correlate(statistic=statistic, **resampling)
         cells = result.table[result.table["statistic"] == statistic].assign(half=half)
@@ -177,11 +183,12 @@ def _agreement_by_half(
 
 
 def _limits(table: Scores, is_complete: Series, n_groups: int) -> list[str]:
-    """Say that the half that reports is small, and which items were left out, where that is so.
+    """List the caveats of a small half and of items left out; empty where neither applies.
 
     Args:
         table: the table before incomplete items were left out.
-        is_complete: whether every candidate graded an item that has a truth.
+        is_complete: a mask of its items, True where an item has a truth and every candidate's
+            verdict.
         n_groups: the number of groups in the half that reports.
     """
     caveats = []
@@ -217,7 +224,7 @@ def choice_of(cells: DataFrame) -> str:
 
 def _reading(cells: DataFrame, truth: str, statistic: StatisticName) -> str:
     """Say which candidate was chosen, its agreement on both halves, and the tokens used."""
-    chosen = cells[cells["chosen"]].set_index("half")
+    chosen = cells[cells["chosen"]].set_index("half")  # two rows, one per half
     reported = cells[cells["half"] == REPORTS].set_index("judge")["estimate"]
     name = chosen.loc[REPORTS, "judge"]
     text = (
@@ -227,5 +234,6 @@ def _reading(cells: DataFrame, truth: str, statistic: StatisticName) -> str:
     )
     if reported.max() > reported[name]:  # False where the half that reports has no estimate
         text += f" There {reported.idxmax()} is higher: the choice may be chance."
+    # A candidate has the same number in both of its rows
     tokens = cells.drop_duplicates("judge")["tokens"].sum()
     return f"{text} {len(reported)} candidates took {tokens:,.0f} tokens."

@@ -54,8 +54,8 @@ PROBED = {  # claim -> the probes that test it
     "position": ["position"],
     "injection": ["injection"],
 }
-SCORE_PROBES = sorted(set().union(*PROBED.values()))
-FACTS = ("model", "revision", "checkpoint", "mode")  # of a manifest, which the card states
+SCORE_PROBES = sorted(set().union(*PROBED.values()))  # all of them, for a card on scores
+FACTS = ("model", "revision", "checkpoint", "mode")  # entries of a run's manifest on the card
 
 
 @dataclass
@@ -102,19 +102,20 @@ class Report:
 
     def html(self) -> str:
         """Make one HTML page without other files; texts of data and models are escaped."""
-        rows = []  # (text of the claim, one finding per judge or None)
+        # Each row: the text of a claim, and a list with one finding (or None) per judge
+        rows = []
         for claim, text in CLAIMS.items():
             findings = self.claims[self.claims["claim"] == claim].set_index("judge")
             if len(findings):
-                by_judge = findings.to_dict("index")
+                by_judge = findings.to_dict("index")  # judge -> its claim, verdict and sentence
                 rows.append((text, [by_judge.get(judge) for judge in self.judges]))
-        figures = []
+        figures = []  # (caption, reading, PNG in base64)
         for result in self.results.values():
             figure = result.drawn()
             if figure is not None:
                 image = base64.b64encode(png(figure)).decode()
                 figures.append((result.caption, result.reading, image))
-        # One line per reason, with every claim and judge that it holds for
+        # One row per reason, with the lists of claims and of judges that it holds for
         absent = self.absent.assign(claim=self.absent["claim"].map(CLAIMS))
         absent = absent.groupby("reason", sort=False).agg(lambda names: list(dict.fromkeys(names)))
         source = (ASSETS / "report.html").read_text(encoding="utf-8")
@@ -190,14 +191,15 @@ def report(
         home = folder and folder / "runs" / files[name or "judge"]
         if isinstance(source, JudgeLike):
             run, probe_runs = _graded(source, items, home, controls, options, grading)
-        else:
+        else:  # runs by perturbation: verdicts are counted in the unperturbed one
             run = source.get(ORIGINAL, source.get(IN_PAIRS))
             probe_runs = ProbeRuns(source, items, **options)
-        name = name or probe_runs.name
+        name = name or probe_runs.name  # "" stands for the name that the judge has itself
         runs[name] = run
         probing[name] = probe_runs
         methods.append(f"{name}: {_facts(home)}")
 
+    # Runs on single responses have scores; runs on pairs have choices, with one probe
     if "score" in next(iter(runs.values())):
         battery = probes.battery(probing, probes=SCORE_PROBES)
         table = scores(runs, items=items, about=about)
@@ -209,12 +211,16 @@ def report(
 
 
 def _by_name(judge: Judged, items: Items) -> dict[str, Any]:
-    """Return the judges, or their runs by perturbation, by name; "" where none was given.
+    """Return by judge's name either the judge or its runs by perturbation.
+
+    A run becomes a mapping with one entry, the unperturbed run. The name is "" where `judge` is not
+    a mapping by judges' names.
 
     Raises:
         ValueError: a run is empty or without the columns of verdicts, or a judge has no items.
     """
     sources = {"": judge}
+    # A mapping with an unperturbed run has the runs of one judge by perturbation
     if isinstance(judge, Mapping) and not {ORIGINAL, IN_PAIRS} & set(judge):
         sources = dict(judge)
     for name, source in sources.items():
@@ -245,7 +251,8 @@ def _graded(
     """Grade all items, and prepare the controls on some of them.
 
     Args:
-        home: the folder of this judge's runs.
+        judge, items: as for `report`.
+        home: the folder of this judge's runs; None records nothing.
         controls: the largest number of items for controls.
         options, grading: options of `ProbeRuns` and of `Judge.grade`.
 
@@ -265,7 +272,7 @@ def _graded(
 
 
 def _facts(home: Path | None) -> str:
-    """Say how a judge was asked, by the manifest of its run where a folder has one."""
+    """Describe how a judge was asked by the manifest in its folder; say so where there is none."""
     if home is None or not (home / "all" / MANIFEST).is_file():
         return "the run does not record how it was asked"
     manifest = Run(home / "all").manifest
@@ -282,7 +289,14 @@ def make_report(
     methods: Sequence[str] = (),
     **resampling: Any,
 ) -> Report:
-    """Make the card of a table of scores or choices, with the battery of probes of its judges."""
+    """Make the card of a table of scores or choices.
+
+    Args:
+        table: the verdicts of one judge or several.
+        battery: the result of `probes.battery` for these judges; None leaves out its claims.
+        methods: one sentence per judge, which says how its run was made.
+        resampling: n_resamples, seed, confidence; used for scores alone.
+    """
     if isinstance(table, Scores):
         results = Results(
             agreement=table.correlate(**resampling),
@@ -323,6 +337,12 @@ def make_report(
 def _finding(claim: str, judge: str, table: Scores | Choices, results: Results) -> Finding:
     """Conclude on one claim about one judge.
 
+    Args:
+        claim: a key of `CLAIMS`.
+        judge: the judge's name.
+        table: the verdicts of all judges.
+        results: the analyses of the table, and the battery of probes as "controls".
+
     Raises:
         NotComputed: nothing was measured.
     """
@@ -354,7 +374,7 @@ def _rows_of(result: Result, judge: str) -> DataFrame:
     """Return the rows of one judge.
 
     Raises:
-        NotComputed: there are none.
+        NotComputed: there are none, which means that its scores have another scale.
     """
     rows = result.table[result.table["judge"] == judge]
     if rows.empty:
@@ -363,10 +383,22 @@ def _rows_of(result: Result, judge: str) -> DataFrame:
 
 
 def _probe_finding(battery: Result | None, judge: str, names: list[str]) -> Finding:
-    """Conclude from some probes: one failed test fails the claim, and all have to pass to hold.
+    """Conclude on a claim from the probes that test it.
 
-    The sentence is the largest of the effects that decide. An effect without a test, whose `must`
-    is missing, counts only where nothing was tested.
+    - "fails": at least one test failed.
+    - "undecided": none failed, and at least one had too few items.
+    - "holds": all tests passed.
+    - "measured": there are effects, but none has a test (its `must` is missing).
+
+    The sentence states the largest effect of the rows that decided, such as the failed ones.
+
+    Args:
+        battery: the result of `probes.battery`; None where no probe was run.
+        judge: the judge's name.
+        names: the names of the probes.
+
+    Raises:
+        NotComputed: none of these probes was run.
     """
     if battery is None:
         raise NotComputed("no control was run: give the judge and the items, or a battery")
@@ -392,6 +424,7 @@ def _probe_finding(battery: Result | None, judge: str, names: list[str]) -> Find
 
 def _largest_effect(rows: DataFrame) -> str:
     """Return the sentence on the largest effect, with its interval."""
+    # An undefined effect is taken for 0, so that any defined one is larger
     row = rows.loc[rows["effect"].abs().fillna(0).idxmax()]
     text = row["finding"] or f"{row['case']} is undefined"
     if row["verdict"] == "stays" and row["must"] == "stay":
@@ -402,7 +435,8 @@ def _largest_effect(rows: DataFrame) -> str:
 def _failure_finding(table: Scores | Choices, judge: str) -> Finding:
     """Count the verdicts that are missing, by reason, and those that were closed.
 
-    The claim holds where every verdict could be read, and none was closed.
+    A verdict is closed where the answer held none, and the most probable one counts. The claim
+    "holds" where no verdict is missing or closed; else it is "measured".
     """
     runs = table.verdicts
     if runs is None:
@@ -415,6 +449,7 @@ def _failure_finding(table: Scores | Choices, judge: str) -> Finding:
         if closed:
             return "measured", f"{closed}, and no verdict is missing"
         return "holds", f"All {len(run):,} verdicts could be read"
+    # `shares` takes a name, what each verdict adds to the share (0 or 1), and its weight
     rows = [("missing", is_missing.to_numpy(), np.ones(len(run)))]
     share = shares(rows, groups=groups_of(run), unit="verdicts").iloc[0]
     # The text before the colon is the package's; a model's words may follow it

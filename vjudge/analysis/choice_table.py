@@ -18,6 +18,7 @@ from vjudge.data.schema import Items
 from vjudge.metrics.intervals import INTERVAL
 from vjudge.results import NotComputed, Result, Results, analysis, current
 
+# Statistic of `metrics.win_rate` -> its label in the figure
 OUTCOME_LABELS = {"win": "A is better", "tie": "no difference", "loss": "B is better"}
 COUNTED = {  # statistic of `metrics.pairwise_accuracy` -> what it counts
     "with_ties": "same choice, ties included",
@@ -96,13 +97,14 @@ class Choices(RatingTable):
     def win_rates(self) -> Result:
         """Estimate how often each judge, and people, choose response a, response b, or neither."""
         rates = {}  # rater -> table of `metrics.win_rate`
-        for name in [*self.people[:1], *self.judges]:
+        for name in [*self.people[:1], *self.judges]:  # people have one column of preferences
             rater = "people" if name in self.people else name
             rates[rater] = metrics.win_rate(
                 self.frame[name], groups=self.groups, confidence=current().confidence
             )
         table = stacked([rate.reset_index().assign(judge=rater) for rater, rate in rates.items()])
         table.insert(0, "judge", table.pop("judge"))
+        # The reading names the first four
         wins = table[table["statistic"] == "win_ties_half"].dropna().head(4)
         texts = [f"{row['judge']} {readings.bounds(row)}" for _, row in wins.iterrows()]
         return self._result(
@@ -119,7 +121,12 @@ class Choices(RatingTable):
         """Estimate how often each judge chooses as people do, for each treatment of ties.
 
         Args:
-            by: a column or its role ("group", "benchmark"): the share within each of its values.
+            by: a column or its role ("group", "benchmark"): the share within each of its values;
+                None takes all pairs together.
+
+        Returns:
+            The columns of `metrics.pairwise_accuracy`, one row per judge, value of `by`, and
+            statistic.
         """
         human = self.preference()
         subsets = Series("all", self.frame.index) if by is None else self.column(by)
@@ -143,7 +150,8 @@ class Choices(RatingTable):
                 caption=f"Share of pairs on which a judge chooses as people, by {by}",
                 plot=partial(plots.heatmap, rows, columns=by, label=label),
             )
-        # The view has the judges in the order of their share where both decide
+        # The view has the judges in the order of their share, the highest first, of the pairs on
+        # which both the judge and people decide
         decided = table[table["statistic"] == "both_decided"]
         order = decided.sort_values("estimate", ascending=False)["judge"].tolist()
         view = table[table["statistic"].isin(COUNTED)]
@@ -194,6 +202,7 @@ class Choices(RatingTable):
         if self.systems is None:
             raise NotComputed("name the two columns with the systems: vj.choices(systems=(a, b))")
         verdicts = self.preference() if judge is None else self.frame[judge]
+        # For each pair, the system that wrote response a, and the one that wrote response b
         a, b = (self.frame[name] for name in self.systems)
         table = metrics.bradley_terry(a, b, verdicts, groups=self.groups)
         return self._result(
@@ -209,14 +218,14 @@ class Choices(RatingTable):
         )
 
     def baselines(self) -> Choices:
-        """Return the same table: pairs have no baselines, as `Scores.baselines` adds them."""
+        """Return this table unchanged, since only scores have baselines (`Scores.baselines`)."""
         return self
 
     def all(self, **resampling: Any) -> Results:
         """Compute every analysis of these choices, by name; one that does not apply says why.
 
         Args:
-            resampling: not used; it is there since `Scores.all` takes it.
+            resampling: not used; it is there so that scores and choices can be called alike.
         """
         results = Results(
             win_rates=self.win_rates(),

@@ -18,8 +18,9 @@ from vjudge.judging.judge import JudgeLike
 from vjudge.judging.paths import file_name
 
 JPEG_QUALITY = 2
-AS_GIVEN = "right picture"
-FORCED = "forced score"
+AS_GIVEN = "right picture"  # the condition of the unchanged collection
+FORCED = "forced score"  # the condition without feedback before the verdict
+# Name of a condition -> the function that changes the images of a collection
 CHANGES: dict[str, Callable[..., Any]] = {
     f"JPEG, quality {JPEG_QUALITY}": partial(probes.reencoded, quality=JPEG_QUALITY),
     "grey picture": probes.blanked,
@@ -35,7 +36,7 @@ def picture_controls(
     about: str | None = None,
     **grading: Any,
 ) -> Scores | Choices:
-    """Grade a collection as it is, without feedback, and with images that say less or nothing.
+    """Grade a collection with its images, with worse or wrong ones, and without feedback.
 
     A judge that looks at the image agrees less with the truth where the image is grey or another
     item's. The swapped image is the fairer control, since grey images are unusual input.
@@ -66,6 +67,7 @@ def picture_controls(
     caveats: list[str] = []
 
     def folder_of(name: str) -> Path | None:
+        """Return the folder of one condition; None where nothing is recorded."""
         return None if out is None else Path(out) / file_name(name)
 
     if "response_a" in data.canonical(items).column_names:
@@ -78,7 +80,7 @@ def picture_controls(
     try:
         forced = {**grading, "mode": "score"}
         runs[FORCED] = judge.grade(items, out=folder_of(FORCED), **forced)
-    except ValueError as error:
+    except ValueError as error:  # such as of options that take feedback
         caveats.append(f"no forced score: {error}")
     for name, change in CHANGES.items():
         try:

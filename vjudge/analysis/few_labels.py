@@ -13,7 +13,7 @@ from vjudge.metrics.intervals import INTERVAL
 from vjudge.plots.style import short
 from vjudge.results import NotComputed, Result, current
 
-GOOD = 0.75  # an answer is good from this part of the scale on
+GOOD = 0.75  # an answer is good whose score is at least this share of the way up the scale
 
 Estimate = tuple[dict[str, float], list[str]]  # the numbers of one row, and their caveats
 
@@ -21,7 +21,21 @@ Estimate = tuple[dict[str, float], list[str]]  # the numbers of one row, and the
 def correct_by_labels(
     table: RatingTable, labels: int, threshold: float | None, seed: int | None
 ) -> Result:
-    """Correct every judge by the truth of `labels` random items; see `Scores.corrected`."""
+    """Correct every judge's numbers by the truth of a few random items.
+
+    Args:
+        table: the scores.
+        labels: the number of items whose truth is used as a label.
+        threshold: the lowest score of a good answer; None means `GOOD`.
+        seed: the seed of the draw; None means that of `settings`.
+
+    Returns:
+        The result of `Scores.corrected`, whose table also has `holds_people`: whether the corrected
+        interval contains the value by people's scores of all items.
+
+    Raises:
+        NotComputed: no more items than `labels` have a truth, or no judge shares its scale.
+    """
     judged = comparable_scores(table)
     truth = judged.truth
     n_true = int(truth.notna().sum())
@@ -41,6 +55,7 @@ def correct_by_labels(
     caveats = list(judged.caveats)
     for judge in judged.rows["judge"].unique():
         columns = DataFrame({"judge": rescaled(table, judge), "labels": labelled, "people": truth})
+        # Quantity -> its numbers and their caveats
         estimates = {"mean score": _corrected_mean(columns, table.groups)}
         try:
             share = _corrected_share(columns, threshold, table.groups)
@@ -89,7 +104,11 @@ def _corrected_mean(columns: DataFrame, groups: Series | None) -> Estimate:
 
 
 def _corrected_share(columns: DataFrame, threshold: float, groups: Series | None) -> Estimate:
-    """Estimate the share of items with a score of `threshold` or more; arguments as above.
+    """Estimate the share of items with a score of `threshold` or more.
+
+    Args:
+        columns, groups: as for `_corrected_mean`.
+        threshold: the lowest score of a good answer.
 
     Raises:
         ValueError: there are too few labels.
@@ -100,7 +119,13 @@ def _corrected_share(columns: DataFrame, threshold: float, groups: Series | None
 
 
 def _estimate(columns: DataFrame, interval: Series, labels_alone: float) -> dict[str, float]:
-    """Put the corrected estimate beside those by the judge, by the labels and by people alone."""
+    """Put the corrected estimate beside those by the judge, by the labels and by people alone.
+
+    Args:
+        columns: one row per item, with the values of the judge and of people.
+        interval: the corrected estimate with its bounds.
+        labels_alone: the estimate by the labels alone.
+    """
     return {
         "judge_alone": columns["judge"].mean(),
         **interval[INTERVAL].rename({"estimate": "corrected"}),

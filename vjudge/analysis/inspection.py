@@ -28,9 +28,9 @@ MAX_CRITERIA = 20  # lines of a figure
 MAX_RUBRICS = 64  # rubrics that are compared with each other
 MAX_IMAGES = 12  # images on one sheet
 THUMBNAIL = 240  # pixels of a longer side
-# Columns that a collection may lack, and that are then empty
+# Columns that `texts` has also where the collection lacks them; they are empty then
 _OPTIONAL = "reference_answer criteria gold preference human_scores".split()
-# What `question` shows once, and what it shows of each response
+# Columns that `question` shows once; those that it shows per response; and those of `sample`
 _SHARED = "instruction reference_answer criteria".split()
 _OF_RESPONSES = "response response_a response_b preference gold human_scores feedback".split()
 _SAMPLED = "id group instruction response response_a response_b preference gold criteria".split()
@@ -58,7 +58,9 @@ def inspect(items: Items) -> Inspection:
 class Inspection:
     """A checked collection; the result of a method that does not apply to it says why.
 
-    `rows` are its canonical rows; `texts` has one row per item, without the images.
+    Attributes:
+        rows: the canonical rows.
+        texts: a table of them without the images; its index is the position in `rows`.
     """
 
     def __init__(self, items: Items) -> None:
@@ -107,6 +109,7 @@ class Inspection:
         rows = self.texts.sample(min(n, len(self.texts)), random_state=current().seed).sort_index()
         images = {}
         for position, id in rows["id"].items():
+            # (column, position in its list, image): the first image of the row, if it has any
             for _, _, source in islice(pictures_in(self.rows[position]), 1):
                 images[id] = source
         return Result(
@@ -135,6 +138,7 @@ class Inspection:
             for name in _OF_RESPONSES:
                 if row.get(name):
                     lines.append((f"{row['id']}: {name.replace('_', ' ')}", row[name]))
+            # Images of responses; of several in one column only the last is shown
             for column, _, source in pictures_in(self.rows[position]):
                 if column != "images":
                     images[f"{row['id']}: {column.removesuffix('_images')}"] = source
@@ -146,7 +150,12 @@ class Inspection:
         )
 
     def _question_rows(self, cases: DataFrame, id: str | None) -> list[int]:
-        """Return the positions of the rows of one question; arguments as for `question`."""
+        """Return the positions of the rows of one question.
+
+        Args:
+            cases: the table of `data.cases`, one row per question.
+            id: as for `question`.
+        """
         if id is None:
             n_scores = cases["scores"].map(lambda scores: len(set(scores)))
             return cases.loc[n_scores.idxmax(), "rows"]
@@ -162,6 +171,7 @@ class Inspection:
         counts = pd.crosstab(rows["criteria"].fillna("none"), rows["gold"].round().astype("Int64"))
         levels = sorted({*data.levels(self.rows), *counts.columns})
         counts = counts.reindex(columns=levels, fill_value=0)
+        # The share of items that have the commonest level, over all criteria
         share = counts.sum().max() / counts.to_numpy().sum()
         order = counts.sum(axis=1).sort_values(ascending=False, kind="stable")
         counts = counts.loc[order.index]
@@ -180,7 +190,7 @@ class Inspection:
             return self._longer_of_two()
         rows, truth = self._scored()
         resampling = options()
-        del resampling["confidence"]
+        del resampling["confidence"]  # `length_test` has no such option
         table = metrics.length_test(rows, **resampling)
         auc, low, high, within = table.loc["words", ["auc", "low", "high", "within"]]
         scale = data.levels(self.rows) or None
@@ -235,7 +245,7 @@ class Inspection:
         table = DataFrame(lines).sort_values("estimate", key=abs, ascending=False)
         if table["estimate"].isna().all():
             raise NotComputed("three scored items are needed whose scores and lengths differ")
-        judge, estimate, low, high = table.iloc[0, :4]
+        judge, estimate, low, high = table.iloc[0, :4]  # the strongest correlation, of any sign
         return Result(
             table,
             name="inspect_blind",
@@ -254,6 +264,7 @@ class Inspection:
         if rows.empty:
             raise NotComputed("no scored row has a reference answer: add reference_answer")
         levels = rows["gold"].round()
+        # One row per level: count, min, 25%, 50%, 75%, max
         quartiles = rows.groupby(levels)["rouge_l"].describe().drop(columns=["mean", "std"])
         medians = quartiles["50%"]
         draw = partial(
@@ -272,7 +283,10 @@ class Inspection:
 
     @analysis
     def rubrics(self) -> Result:
-        """Compare each two rubrics by ROUGE-L: their full texts, and their criteria alone."""
+        """Compare each two rubrics by ROUGE-L: their full texts, and their criteria alone.
+
+        Of more than `MAX_RUBRICS` rubrics, a random sample is compared.
+        """
         criteria = {}  # full text -> criteria
         for row in self.rows:
             if row.get("criteria"):
@@ -301,7 +315,7 @@ class Inspection:
     @analysis
     def pictures(self) -> Result:
         """Count images by their size, and show some."""
-        lines = []
+        lines = []  # one per use of an image: key of its content, source, width, height
         for row in self.rows:
             for _, _, source in pictures_in(row):
                 image = self._pictures(source)
@@ -312,7 +326,7 @@ class Inspection:
         # One row per image: uses of the same content have one key
         table = uses.drop_duplicates("key").reset_index(drop=True)
         table["items"] = uses.groupby("key", sort=False).size().to_numpy()
-        drawn = {}
+        drawn = {}  # label -> source; labels begin with a number and are all different
         for image in table.head(MAX_IMAGES).itertuples():
             drawn[f"{image.Index + 1}: {image.width} x {image.height}"] = image.source
         sizes = table.groupby(["width", "height"])["items"].agg(pictures="size", items="sum")
@@ -386,8 +400,9 @@ def _sheet(images: Mapping[Any, Any], **look: Any) -> Figure:
         look: options of `plots.page`.
     """
     with plots.page(**look) as paper:
-        panels = {label: DataFrame() for label in images}
-        # Height to width of a panel: one to three images are kept small
+        panels = {label: DataFrame() for label in images}  # an image has no rows of data
+        # Height over width of a panel: .45, .70 and .95 for one to three images, so that few wide
+        # panels do not fill the page; 1 for more
         ratio = min(1.0, 0.2 + len(panels) / 4)
         fig, axes = paper.panels(panels, ratio, across="", min_inches=1.2, shared=False)
         for (ax, _), source in zip(axes, images.values(), strict=True):
@@ -407,8 +422,8 @@ def _figure(
     """Draw a figure of one panel.
 
     Args:
-        draw: a function of seaborn, which draws into `ax`.
-        height: in inches.
+        draw: a function of seaborn that has its data already and takes the axes as `ax`.
+        height: of the figure, in inches.
         label: what the caption adds, such as "n = 80".
         axes: labels and limits, as `Axes.set` takes them.
         look: options of `plots.page`.
@@ -421,9 +436,16 @@ def _figure(
 
 
 def _count_map(counts: DataFrame, truth: str, **look: Any) -> Figure:
-    """Draw the number of items of each criterion (rows) at each true score (columns)."""
+    """Draw the number of items of each criterion (rows) at each true score (columns).
+
+    Args:
+        counts: the numbers, the commonest criterion first.
+        truth: the label of the horizontal axis.
+        look: options of `plots.page`.
+    """
     with plots.page(**look) as paper:
-        fig, ax = paper.subplots(0.7 + 0.25 * len(counts))
+        fig, ax = paper.subplots(0.7 + 0.25 * len(counts))  # inches: the axis, and each row
+        # Each criterion is shortened to one line, a third of the page's width
         cells = counts.set_axis(paper.fold(counts.index, paper.inches / 3, 1))
         draw_cells(ax, cells, cells.astype(str), cmap=FROM_ZERO, vmin=0)
         ax.set(xlabel=truth)

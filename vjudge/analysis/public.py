@@ -53,7 +53,9 @@ def load_verdicts(
         "caveats": list(public_set.caveats),
     }
     if public_set.kind == "pairs":
+        # The opponent wrote response a, the system response b
         systems: Any = (public_set.opponent, public_set.system)
         return Choices(**fields, systems=systems if all(systems) else None)
+    # A judge whose scores are numbers without bounds has no scale
     scales = {judge: scale for judge, scale in public_set.judge_scales.items() if scale}
     return Scores(**fields, system=public_set.system, scale=public_set.people_scale, scales=scales)

@@ -18,11 +18,12 @@ from vjudge.metrics.multiple_testing import ALPHA
 from vjudge.plots.style import short
 
 SYMBOLS = {"pearson": "Pearson's r", "spearman": "Spearman's rho", "kendall": "Kendall's tau"}
-SCOPES = {  # level of `metrics.correlate_levels` -> its wording
+SCOPES = {  # level of `metrics.correlate_levels` -> its words in a sentence
     "item": "over all items",
     "system": "between the systems' means",
     "within": "within a system",
 }
+# Why a correlation is undefined; a sentence ends with it
 UNDEFINED = "it takes three items that both scored, and scores that differ"
 
 
@@ -64,7 +65,7 @@ def truth_correlations(rows: DataFrame, truth: str, statistic: str) -> str:
 
 
 def _sign(row: Series) -> str:
-    """Say whether the interval of a correlation excludes 0, and on which side; "" where above."""
+    """Write a clause where the interval of a correlation is not above 0; "" where it is."""
     if np.isnan(row["low"]):
         return ", without an interval"
     if row["low"] > 0:
@@ -87,15 +88,17 @@ def by_subset(cells: DataFrame, truth: str, column: str, overall: str) -> str:
     subsets = cells[cells[column] != overall].dropna(subset="estimate")
     if subsets.empty:
         return f"No judge has a correlation with {truth} within any {column}: {UNDEFINED}."
+    # The best judge has the highest plain mean over subsets, whatever their sizes
     means = subsets.groupby("judge", sort=False)["estimate"].mean()
     best = means.sort_values(ascending=False).index[0]
     of_best = subsets[subsets["judge"] == best].sort_values("estimate")
-    low = of_best.iloc[0]
-    high = of_best.iloc[-1]
+    weakest = of_best.iloc[0]
+    strongest = of_best.iloc[-1]
     n_subsets = subsets[column].nunique()
     text = f"{best} has the highest mean over {n_subsets} {_plural(column, n_subsets)}"
     if n_subsets > 1:
-        text += f", from {bounds(low)} ({low[column]}) to {bounds(high)} ({high[column]})"
+        text += f", from {bounds(weakest)} ({weakest[column]})"
+        text += f" to {bounds(strongest)} ({strongest[column]})"
     text += "."
     if subsets["judge"].nunique() > 1:
         winners = subsets.loc[subsets.groupby(column, sort=False)["estimate"].idxmax(), "judge"]
@@ -115,7 +118,9 @@ def _plural(noun: str, count: int) -> str:
 
 
 def comparisons(pairs: DataFrame, noun: str = "agrees better") -> str:
-    """Say which judge is best, than whom significantly, and against whom that is undecided.
+    """Name the best judge, the rivals it beats significantly, and those where this is undecided.
+
+    A rival that is significantly better than the judge with the highest mean is not named.
 
     Args:
         pairs: one row per pair of judges: a, b, estimate_a, estimate_b, difference (a minus b),
@@ -131,13 +136,14 @@ def comparisons(pairs: DataFrame, noun: str = "agrees better") -> str:
             defined[["b", "estimate_b"]].set_axis(["judge", "estimate"], axis=1),
         ]
     )
+    # A judge has one estimate per pair, each on the items that both scored: the mean decides
     best = estimates.groupby("judge")["estimate"].mean().idxmax()
     rows = _against_rivals(defined, best)
     won = rows[(rows["p_holm"] < ALPHA) & (rows["difference"] > 0)]
     undecided = rows[rows["p_holm"] >= ALPHA]
     sentences = []
     if len(won):
-        nearest = won.loc[won["difference"].idxmin()]
+        nearest = won.loc[won["difference"].idxmin()]  # the rival beaten by least
         has_won_all = len(won) == len(rows) and len(rows) > 1
         rivals = "each of the others" if has_won_all else names_of(won["rival"])
         size = f"{difference(nearest)}, p (Holm) {format_p(nearest['p_holm'])}"
@@ -145,6 +151,7 @@ def comparisons(pairs: DataFrame, noun: str = "agrees better") -> str:
             size = f"by least against {nearest['rival']}: {size}"
         sentences.append(f"{best} {noun} than {rivals} ({size}).")
     if len(undecided):
+        # The widest interval shows how large an effect these data can't exclude
         widest = undecided.loc[(undecided["high"] - undecided["low"]).idxmax()]
         text = f"Undecided between {best} and {names_of(undecided['rival'])}"
         sentences.append(f"{text} (difference {difference(widest)} against {widest['rival']}).")
@@ -162,6 +169,8 @@ def _against_rivals(pairs: DataFrame, judge: str) -> DataFrame:
 
 def judge_beside_people(table: DataFrame) -> str:
     """Say whether the best judge agrees with people as well as a person does.
+
+    The judge's rank among the people is by estimates alone, without a test.
 
     Args:
         table: one row per person and judge: judge (the name of either), kind ("person" or
@@ -189,10 +198,10 @@ def judge_beside_people(table: DataFrame) -> str:
 
 
 def error_correlation(table: DataFrame, n_judges: int) -> str:
-    """Say how many independent judges a panel is worth.
+    """Say how many independent judges a panel is worth, and what one more judge would add.
 
     Args:
-        table: the table of `metrics.effective_judges`, with index error_correlation,
+        table: the table of `metrics.effective_judges`, with rows error_correlation,
             effective_judges, next_judge.
         n_judges: the number of judges in the panel.
     """
@@ -208,7 +217,7 @@ def error_correlation(table: DataFrame, n_judges: int) -> str:
 
 
 def bias(rows: DataFrame, truth: str) -> str:
-    """Say which judges score too high or too low; more than three are summed up by the extremes.
+    """Say which judges score too high or too low; of more than three, name the two extremes.
 
     Args:
         rows: one row per judge: judge, estimate (the mean of score minus truth), low, high.
@@ -241,7 +250,7 @@ def bias(rows: DataFrame, truth: str) -> str:
 
 
 def replacement(table: DataFrame, epsilon: float) -> str:
-    """Say which judges may replace a person.
+    """Say which judges may replace a person: those that beat at least half of the people.
 
     Args:
         table: one row per judge: judge, winning_rate, advantage, low, high.
@@ -263,7 +272,7 @@ def rater_agreement(table: DataFrame, n_raters: int) -> str:
     """Say how well people agree with each other.
 
     Args:
-        table: the table of `metrics.agreement`, with index alpha_ordinal, exact, ...
+        table: the table of `metrics.agreement`; its rows alpha_ordinal and exact are stated.
         n_raters: the number of people.
     """
     if "alpha_ordinal" not in table.index or np.isnan(table.loc["alpha_ordinal", "estimate"]):
@@ -277,7 +286,7 @@ def rater_agreement(table: DataFrame, n_raters: int) -> str:
 
 
 def at_levels(table: DataFrame, judge: str) -> str:
-    """State one judge's correlation at each level; rows item, system, within."""
+    """State one judge's correlation at each level; `table` has rows of the keys of `SCOPES`."""
     texts = []
     for level, scope in SCOPES.items():
         if level in table.index:
@@ -286,7 +295,7 @@ def at_levels(table: DataFrame, judge: str) -> str:
 
 
 def shared_choices(table: DataFrame, where: str) -> str:
-    """Say which judge chooses as people do most often, and which judges may be tossing a coin.
+    """Say which judge chooses as people do most often, and which ones can't be told from chance.
 
     Args:
         table: one row per judge (and subset): judge, estimate (a share of pairs), low, high.
@@ -297,9 +306,9 @@ def shared_choices(table: DataFrame, where: str) -> str:
         return "No pair has both a judge's verdict and a person's."
     best = defined.loc[defined["estimate"].idxmax()]
     text = f"{where}{best['judge']} chooses as people do most often: {bounds(best)} of the pairs"
-    chance = defined[(defined["low"] <= 0.5) & (defined["high"] >= 0.5)]["judge"].unique()
-    if len(chance):
-        text += f"; not told apart from a coin: {names_of(chance)}"
+    at_chance = defined[(defined["low"] <= 0.5) & (defined["high"] >= 0.5)]["judge"].unique()
+    if len(at_chance):
+        text += f"; not told apart from a coin: {names_of(at_chance)}"
     return f"{text}."
 
 

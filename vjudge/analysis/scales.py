@@ -50,7 +50,11 @@ def comparable_scores(table: RatingTable) -> ComparableScores:
 
 
 def comparable_columns(table: RatingTable, truth: Series) -> tuple[DataFrame, list[str]]:
-    """Return one column of scores per judge that shares a scale with the truth, and the caveats.
+    """Return the scores of each judge that can share a scale with the truth, and the caveats.
+
+    Returns:
+        Scores (n_items, n_judges) on people's scale; and one caveat that names the judges rescaled,
+        and one per reason that names the judges left out.
 
     Raises:
         NotComputed: no judge shares a scale with the truth.
@@ -63,6 +67,7 @@ def comparable_columns(table: RatingTable, truth: Series) -> tuple[DataFrame, li
             " correlate() and compare() need none"
         )
     caveats = []
+    # The judges whose scores `rescaled` changes
     moved = [judge for judge in judges if _has_other_scale(table, judge)]
     if moved:
         caveats.append(f"put on people's scale by the ends of their own: {names_of(moved)}")
@@ -109,6 +114,7 @@ def _incomparable_reason(table: RatingTable, judge: str, truth: Series) -> str:
     pairs = pd.concat([table.frame[judge], truth], axis=1).dropna()  # (n_items, 2)
     if pairs.empty:
         return "without a score of an item that has a truth"
+    # The smaller of the two maxima minus the larger of the two minima; below 0 where they are apart
     overlap = pairs.max().min() - pairs.min().max()
     widest = (pairs.max() - pairs.min()).max()
     if 2 * overlap >= widest or (judge in table.scales and table.scale is not None):

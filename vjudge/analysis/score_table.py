@@ -44,9 +44,9 @@ POOLED = (
     "items of several benchmarks are pooled, so that what these differ by counts as agreement:"
     " where(benchmark=...) looks within one"
 )
-MAX_SUBSETS = 60  # the most values of a column that `correlate(by=)` splits by
-MAX_UNBINNED = 11  # scores with more levels are calibrated in bins
-N_BINS = 10
+MAX_SUBSETS = 60  # `correlate(by=)` refuses a column with more different values
+MAX_UNBINNED = 11  # the calibration of a judge with more different scores is computed in bins
+N_BINS = 10  # the number of those bins
 COMPARED_COLUMNS = ["a", "b", "difference", "low", "high", "p", "p_holm", "n"]
 
 
@@ -115,7 +115,11 @@ def from_scores(
     seed: int = 0,
     **roles: Any,
 ) -> Results:
-    """Call `scores(...).paper(...)` under its name in version 0.1, with the same arguments.
+    """Write every analysis into a folder; deprecated: use `scores(...).paper(...)`.
+
+    Args:
+        frame, judges, human, roles: the arguments data, judges, people and columns of `scores`.
+        out, venue, n_resamples, seed: as for `RatingTable.paper`.
 
     >>> import tempfile
     >>> frame = DataFrame({"a": [1, 2, 3, 4], "b": [2, 1, 4, 3], "people": [1, 2, 3, 4]})
@@ -180,9 +184,11 @@ class Scores(RatingTable):
         return [] if self.benchmarks is None else [POOLED]
 
     def _units(self, new_systems: bool) -> Series | list[Series] | None:
-        """Return the units of resampling: groups, crossed with systems if these are a sample too.
+        """Return the units of resampling.
 
-        Crossing takes two columns, so that items without a group are then one group each.
+        Args:
+            new_systems: whether systems are a sample, too. Resampling is then crossed: it takes two
+                columns, the groups and the systems, and items without a group are one group each.
         """
         if not new_systems:
             return self.groups
@@ -248,6 +254,10 @@ class Scores(RatingTable):
     ) -> DataFrame:
         """Correlate each judge with the truth overall, and within each value of `by`.
 
+        Args:
+            truth: the truth of each item.
+            by, resampling, new_systems: as for `correlate`, with all resampling options.
+
         Returns:
             One row per judge, subset and statistic: judge, `by` (or benchmark where `by` is None)
             with the subset's name or "overall", statistic, estimate, low, high, n, missing.
@@ -266,6 +276,7 @@ class Scores(RatingTable):
         for subset, mask in subsets.items():
             within = replace(self, frame=self.frame[mask])
             for judge in self.judges:
+                # Strata make the overall number a mean over benchmarks; a subset pools its items
                 table = metrics.correlate(
                     within.frame[judge],
                     truth[mask],
@@ -295,6 +306,7 @@ class Scores(RatingTable):
         if rows["estimate"].isna().all() or rows[by].nunique() < 2:
             raise NotComputed(f"ranks take correlations within two values of {by!r}")
         rows["rank"] = rows.groupby(by)["estimate"].rank(ascending=False, method="min")
+        # The best mean rank comes first
         mean_ranks = rows.groupby("judge", sort=False)["rank"].mean().sort_values()
         best = mean_ranks.index[0]
         n_first = int((rows.loc[rows["judge"] == best, "rank"] == 1).sum())
@@ -363,8 +375,9 @@ class Scores(RatingTable):
         )
         rows = table[table["statistic"] == statistic]
         rows = rows.sort_values("estimate", ascending=False, kind="stable")
-        # People and judges each by estimate; the kind that has the highest comes first
+        # People and judges apart, each by estimate; the kind of the highest estimate comes first
         rows = pd.concat([rows[rows["kind"] == kind] for kind in rows["kind"].unique()])
+        # Figure and reading take the name of a person or judge from a column "judge"
         lines = rows.rename(columns={"who": "judge"})
         symbol = readings.SYMBOLS[statistic]
         return self._result(
@@ -435,6 +448,7 @@ class Scores(RatingTable):
             tests.append(test)
             rows.append(_alt_test_row(test, judge))
         table = DataFrame(rows)
+        # The figure draws the column "estimate"
         lines = table.rename(columns={"advantage": "estimate"}).dropna(subset="estimate")
         return self._result(
             table,
@@ -466,12 +480,13 @@ class Scores(RatingTable):
         judged = comparable_scores(self)
         rows = judged.rows
         scale = human_levels(self) or None
-        ticks = score_levels(rows["score"], rows["gold"], scale=scale)
+        ticks = score_levels(rows["score"], rows["gold"], scale=scale)  # the levels, lowest first
         cells = rows.assign(
             truth=nearest_level(rows["gold"], ticks),
             score=nearest_level(rows["score"], ticks),
         ).groupby(["judge", "truth", "score"], dropna=False)
         table = cells.size().rename("items").reset_index()
+        # False, too, where the score or the truth is missing
         is_exact = (rows["score"] - rows["gold"]).abs() < 0.5
         exact = is_exact.groupby(rows["judge"], sort=False).mean()
         shares = ", ".join(f"{judge} {short(share)}" for judge, share in exact.items())
@@ -500,8 +515,8 @@ class Scores(RatingTable):
         """
         judged = comparable_scores(self)
         name = judged.truth_name
-        curves = {}
-        errors = []
+        curves = {}  # judge -> the table that the figure draws
+        errors = []  # one table per judge, with rows bias and mae
         for judge, rows in judged.rows.groupby("judge", sort=False):
             bins = N_BINS if rows["score"].nunique() > MAX_UNBINNED else None
             groups = None if self.groups is None else rows["group"]
@@ -564,15 +579,17 @@ class Scores(RatingTable):
         name = judged.truth_name
         gaps = judged.rows.assign(gap=judged.rows["score"] - judged.rows["gold"])
         distances = gaps["gap"].abs()
-        # Share of far scores among those that have a gap: 1, 0, or NaN where there is none
+        # The width of the scale, or the range of the truth where the scale is unknown
         width = np.ptp(self.scale or (judged.truth.min(), judged.truth.max()))
+        # 1 where a score is half of it or more from the truth, else 0; NaN where there is no gap
         is_far = (distances >= width / 2).astype(float).where(distances.notna())
         shares = is_far.groupby(gaps["judge"], sort=False).mean().dropna()
         texts = ", ".join(f"{judge} {short(share)}" for judge, share in shares.items())
 
         order = distances.sort_values(ascending=False, kind="stable").index
         rows = gaps.loc[order].dropna(subset="gap").head(n)
-        for column in ("id", "item"):  # ids in place of row numbers, where the table has ids
+        # Row numbers become ids where the table has a column of ids
+        for column in ("id", "item"):
             if column in self.frame:
                 ids = self.frame[column].reindex(rows["id"])
                 rows = rows.assign(id=ids.to_numpy())
@@ -636,11 +653,11 @@ class Scores(RatingTable):
             texts.append(readings.at_levels(pearson, judge_name))
         table = stacked(tables)
         rows = table[table["statistic"] == "pearson"]
-        lines = rows.rename(columns={"judge": "name"})
+        lines = rows.rename(columns={"judge": "name"})  # the figure takes rows by "name"
         return self._result(
             table,
             name="levels",
-            reading=" ".join(texts[:3]),
+            reading=" ".join(texts[:3]),  # of the first three judges
             caption=f"Pearson's r with {name} at three levels, by {system}",
             caveats=self._pooling_caveats(),
             plot=partial(plots.forest, lines, rows="name", by="level"),
@@ -670,7 +687,7 @@ class Scores(RatingTable):
                 " items by only([...])"
             )
         spread = complete.max() - complete.min()
-        constant = list(spread.index[spread < 1e-9])
+        constant = list(spread.index[spread < 1e-9])  # equal but for rounding
         if constant:
             caveats.append(f"all errors are equal, and left out: {names_of(constant)}")
             errors = errors.drop(columns=constant)
@@ -709,8 +726,9 @@ class Scores(RatingTable):
         """Count the missing scores of each judge and person, and their reasons where runs have any.
 
         Returns:
-            One row per judge or person: who, kind, scored, missing; of runs, the number of missing
-            verdicts by reason, and of closed verdicts.
+            One row per judge or person: who, kind ("judge" or "person"), scored, missing. Where the
+            table was made of runs, one more column per reason with the number of verdicts that are
+            missing for it, and `closed`, the number of closed verdicts.
         """
         scored = self.frame[[*self.judges, *self.people]].count()
         table = scored.rename_axis("who").reset_index(name="scored")
@@ -722,6 +740,7 @@ class Scores(RatingTable):
             reasons = runs["failure"].astype("string").str.split(":").str[0].dropna()
             counts = pd.crosstab(runs["judge"].reindex(reasons.index), reasons)
             closed = runs["closed"].eq(True).groupby(runs["judge"]).sum().rename("closed")
+            # A person has no run: its cells of these columns are missing
             counts = counts.join(closed, how="outer").fillna(0).astype("Int64")
             table = table.join(counts, on="who")
         incomplete = table[table["missing"] > 0]
@@ -739,7 +758,11 @@ class Scores(RatingTable):
     # --- all of it
 
     def all(self, **resampling: Any) -> Results:
-        """Compute every analysis of these scores, by name; one that does not apply says why."""
+        """Compute the analyses of these scores, by name; one that does not apply says why.
+
+        Args:
+            resampling: n_resamples, seed, confidence.
+        """
         results = Results(
             missing=self.missing(),
             correlation=self.correlate(**resampling),
@@ -765,6 +788,10 @@ def _by_statistic(table: DataFrame, by: str | None) -> DataFrame:
     """Arrange correlations as papers do: a row per judge (and subset), a column per statistic.
 
     A cell is a text such as ".45 [.40, .50]".
+
+    Args:
+        table: the table of `Scores._correlations`.
+        by: its column of subsets; None where it has none.
     """
     texts = table.assign(text=[short(*row) for row in table[INTERVAL].to_numpy(float)])
     keys = ["judge"] if by is None else [by, "judge"]
@@ -775,7 +802,7 @@ def _by_statistic(table: DataFrame, by: str | None) -> DataFrame:
 
 
 def _alt_test_row(test: DataFrame, judge: str) -> dict[str, Any]:
-    """Sum up the table of `metrics.alt_test`, which has one row per person, in one row."""
+    """Sum up the table of `metrics.alt_test`, with one row per person, in one row of the judge."""
     over_people = test.iloc[0]  # these columns hold the same number in each row
     return {
         "judge": judge,

@@ -23,7 +23,8 @@ from vjudge.records import from_csv, is_missing, row_levels
 
 TableKind = TypeVar("TableKind", bound=RatingTable)  # `Scores` or `Choices`
 
-NOT_OF_ITEMS = VERDICT_COLUMNS | {"feedback", "lowest", "id"}  # columns of a run, not of its items
+# Columns of a run that describe a verdict and not its item; ids become the index instead
+NOT_OF_ITEMS = VERDICT_COLUMNS | {"feedback", "lowest", "id"}
 GROUP = "group"  # the column made here that holds the unit of resampling
 SEVERAL_SCALES = (
     "judges have several scales, and people's scale is taken to be {:g} to {:g} (scale=)"
@@ -46,7 +47,8 @@ def rating_table(
     Args:
         kind: `Scores` or `Choices`.
         data: a run or runs by judge's name where `judges` is None, else a wide frame.
-        judges, people, items: as for `vjudge.scores`.
+        judges, people, items: as for `vjudge.scores`; people is used for a wide frame alone, items
+            for runs alone.
         verdict: the column of a run that holds the verdict, such as "score".
         fields: further fields of `RatingTable`, which replace those read from runs; caveats are
             appended.
@@ -92,7 +94,7 @@ def from_frame(
     units, caveats = groups_from_ids(frame, fields.get("group"), ids)
     fields = {**fields, "caveats": caveats}
     frame, people = split_ratings(frame.reset_index(drop=True), people)
-    if caveats:
+    if caveats:  # there are some only where rows with one id were grouped
         frame = frame.assign(**{GROUP: units})
         fields["group"] = GROUP
     return kind(frame=frame, judges=judges, people=people, **fields)
@@ -155,9 +157,17 @@ def split_ratings(frame: DataFrame, people: list[str]) -> tuple[DataFrame, list[
 def from_runs(
     kind: type[TableKind], runs: Mapping[str, DataFrame], items: Items, verdict: str
 ) -> TableKind:
-    """Make a table out of runs by judge's name."""
+    """Make a table out of runs by judge's name.
+
+    Args:
+        kind, items, verdict: as for `rating_table`.
+        runs: a name -> a run; a run with several judges is split.
+
+    Raises:
+        TypeError, ValueError: as for `vjudge.scores`.
+    """
     runs = _split_by_judge(runs)
-    columns, caveats = _verdict_columns(runs, verdict)
+    columns, caveats = _verdict_columns(runs, verdict)  # judge -> its verdicts by item id
 
     # One row per item, in the order of the first run; items that only later runs have come last
     rows = _item_rows(runs.values(), items)
@@ -166,6 +176,7 @@ def from_runs(
     frame[GROUP] = groups_of(frame.rename_axis(None).assign(id=frame.index))
     has_gold = "gold" in frame and frame["gold"].notna().any()
 
+    # People's scale is that of the rubrics, else the narrowest of the judges' that holds the truth
     scales = {}
     for judge, run in runs.items():
         scale = _run_scale(run)
@@ -173,6 +184,7 @@ def from_runs(
             scales[judge] = scale
     human_scale = _rubric_scale(items)
     if human_scale is None:
+        # The columns of true scores: people's, and gold where there is such a column
         truths = frame[[*people, *({"gold"} & set(frame))]].apply(pd.to_numeric)
         human_scale = _narrowest_scale(scales.values(), truths)
         if human_scale is not None and len(set(scales.values())) > 1:
@@ -195,7 +207,11 @@ def from_runs(
 def _split_by_judge(runs: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
     """Return one run per judge: a run with several judges is split by its column `judge`.
 
-    A run of one judge keeps the name it was given, else takes that of its column `judge`.
+    A run of one judge keeps the name it was given. One without a name ("") takes that of its column
+    `judge`, or is called "judge" where it has no such column.
+
+    Raises:
+        ValueError: a run is no frame with ids and rows, or two runs are of one judge.
     """
     runs_by_judge: dict[str, DataFrame] = {}
     for name, run in runs.items():
@@ -235,6 +251,11 @@ def _verdict_columns(
 def _verdict_by_id(judge: str, run: DataFrame, verdict: str) -> Series:
     """Return a run's verdicts by item id: the mean of an item's scores, or its only choice.
 
+    Args:
+        judge: the judge's name, for messages.
+        run: the run.
+        verdict: "verdict", the column of choices; any other column has scores.
+
     Raises:
         TypeError: a score is no number.
         ValueError: a pair has several choices.
@@ -254,7 +275,12 @@ def _verdict_by_id(judge: str, run: DataFrame, verdict: str) -> Series:
 
 
 def _item_rows(runs: Iterable[DataFrame], items: Items) -> DataFrame:
-    """Collect the columns that describe items, by id, from all runs and from the collection."""
+    """Collect the columns that describe items, by id, from all runs and from the collection.
+
+    Raises:
+        ValueError: runs give an item several values of gold or preference, or the collection lacks
+            an item of the runs.
+    """
     tables = []
     for run in runs:
         rows = run[[name for name in run if name not in NOT_OF_ITEMS]]
@@ -330,7 +356,8 @@ def _narrowest_scale(scales: Iterable[Bounds], truths: DataFrame) -> Bounds | No
     smallest = truths.min().min()
     largest = truths.max().max()
     for lowest, highest in sorted(set(scales), key=lambda bounds: bounds[1] - bounds[0]):
-        # without a true score both are NaN, no comparison is true, and the narrowest scale is taken
+        # Without a true score `smallest` and `largest` are NaN, so that no comparison is true, and
+        # the narrowest scale is taken
         if not (smallest < lowest or largest > highest):
             return lowest, highest
     return None

@@ -112,12 +112,19 @@ class RatingTable:
         return self.frame[key]
 
     def _result(self, table: DataFrame, *, caption: str, **fields: Any) -> Result:
-        """Make a result with the caveats of these data; its caption cites the data."""
+        """Make a result with the caveats of these data.
+
+        Args:
+            table: the numbers.
+            caption: the caption; the citation of the data and the number of closed verdicts are
+                appended.
+            fields: further arguments of `Result`.
+        """
         notes = []
         if self.citation:
             notes.append(f"Data: {self.citation}")
         if self.verdicts is not None:
-            notes.append(closed_in(self.verdicts))
+            notes.append(closed_in(self.verdicts))  # "" where none was closed, which adds nothing
         caption = sentences(caption, *notes)
         return Result(table, caption=caption, data_caveats=self.caveats, **fields)
 
@@ -135,7 +142,7 @@ class RatingTable:
             raise NotComputed("there is one judge: add the runs of another")
 
     def all(self, **resampling: Any) -> Results:
-        """Compute every analysis, by name; one that does not apply says why."""
+        """Compute the analyses of a table, by name; `Scores` and `Choices` define it."""
         raise NotImplementedError
 
     def paper(self, out: str | Path, venue: str | None = None, **resampling: Any) -> Results:
@@ -247,7 +254,7 @@ def truth_of(table: RatingTable) -> tuple[Series, str]:
 
 
 def stacked(tables: Sequence[DataFrame]) -> DataFrame:
-    """Stack tables into one, with the method of the first and the caveats of all."""
+    """Stack tables into one; its `attrs` are those of the first, with the caveats of all."""
     table = pd.concat(tables, ignore_index=True)
     table.attrs = {**tables[0].attrs, "caveats": merged_caveats(tables)}
     return table

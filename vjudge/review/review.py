@@ -126,12 +126,20 @@ class Review(Session):
 
     @as_result
     def progress(self) -> Result:
-        """Measure each annotator's progress, and the minutes left at the pace so far."""
+        """Count the items that each annotator has voted on and has left, and estimate the time.
+
+        Returns:
+            One row per annotator: annotator, assigned, voted and left (numbers of items), and
+            minutes_left at the pace so far, NaN below three items voted on.
+        """
+        # Who has a share of the items, and who voted without one
         annotators = dict.fromkeys([*self.plan, *self.votes()["annotator"]])
         rows = [{"annotator": name, **self.pace(name)._asdict()} for name in annotators]
         table = DataFrame(rows)
-        left = table.loc[table["left"] > 0, "annotator"]
-        reading = f"Not done yet: {names_of(left)}." if len(left) else "Everyone is done."
+        unfinished = table.loc[table["left"] > 0, "annotator"]
+        reading = "Everyone is done."
+        if len(unfinished):
+            reading = f"Not done yet: {names_of(unfinished)}."
         return Result(
             table, name="review_progress", reading=reading, caption=f"Progress: {self._about()}"
         )

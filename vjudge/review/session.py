@@ -380,12 +380,12 @@ class Session:
             ValueError: the side or a tag is unknown.
         """
         id = self._target_id(id)
-        judges = self.sides(id)
-        _require_option("side", side, judges)
+        judge_of = self.sides(id)
+        _require_option("side", side, judge_of)
         for name in names:
             _require_option("tag", name, self.offered_tags)
         tags_by_side = {**self.votes_on(id).get("tags", {}), side: list(names)}
-        value = {judges[key]: tags for key, tags in tags_by_side.items() if tags}
+        value = {judge_of[key]: tags for key, tags in tags_by_side.items() if tags}
         self._vote(id, "tags", value or None)
 
     def note(self, text: str | None, *, id: str | None = None) -> None:
@@ -435,12 +435,12 @@ class Session:
             if vote["annotator"] == annotator:
                 starts.setdefault(vote["id"], datetime.fromisoformat(vote["time"]))
         assigned = self.plan.get(annotator, list(starts))
-        left = len(set(assigned).difference(starts))
+        n_left = len(set(assigned).difference(starts))
         minutes = math.nan
         if len(starts) > 2:
             gaps = np.diff(sorted(time.timestamp() for time in starts.values()))
-            minutes = float(np.median(gaps)) * left / 60
-        return Pace(assigned=len(assigned), voted=len(starts), left=left, minutes_left=minutes)
+            minutes = float(np.median(gaps)) * n_left / 60
+        return Pace(assigned=len(assigned), voted=len(starts), left=n_left, minutes_left=minutes)
 
     def _target_id(self, id: str | None) -> str:
         """Return the item to vote on: the item with this id, or the current one.
