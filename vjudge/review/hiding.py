@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+# A number in digits or words; what may stand between a label and its number: punctuation (_GAP),
+# then linking words such as "is" or "should be" (_LINK); and a word for a score (_LABEL), which an
+# explanation in parentheses may follow
 _NUMBER = r"(?:[+-]?\d{1,9}(?:\.\d{1,9})?|\b(?:one|two|three|four|five|six|seven|eight|nine|ten)\b)"
 _GAP = r"[\s:：=*_`\"'(\[{<>]{0,12}"
 _LINK = r"(?:(?:is|was|of|as|at|an?|the|it|should|would|be|to|only)\b[ *_]{0,4}){0,5}"

@@ -66,6 +66,10 @@ def verdict_table(runs: pd.DataFrame | Mapping[str, pd.DataFrame]) -> pd.DataFra
     Args:
         runs: runs by judge's name, or one table with a column `judge`.
 
+    Returns:
+        One row per verdict, with the columns of the runs. `feedback` is a text in every row, ""
+        where there is none.
+
     Raises:
         ValueError: there is no run, a judge has several verdicts on an item, or a judge is called
             like one of `ANSWERS`.
@@ -80,7 +84,7 @@ def verdict_table(runs: pd.DataFrame | Mapping[str, pd.DataFrame]) -> pd.DataFra
         table["feedback"] = ""
     table["feedback"] = table["feedback"].fillna("").astype(str)
     table = table.set_index(["judge", "id"], drop=False)
-    for name in set(table["judge"]).intersection(ANSWERS):
+    for name in set(table["judge"]).intersection(ANSWERS):  # the first such name is an error
         raise ValueError(f"{name}: is the name of an answer; give the judge another")
     if table.index.has_duplicates:
         judge, id = table.index[table.index.duplicated()][0]

@@ -169,11 +169,14 @@ class Review(Session):
 
     @as_result
     def preferences(self) -> Result:
-        """Count whose feedback people found better, by `vjudge.metrics.feedback_preference`.
+        """Estimate how often people found each judge's feedback better.
 
-        "left" is the review's first judge; the column `answer` says each row in words. Both good
-        and both bad are ties, which the rows "of decided" leave out. Intervals resample groups (the
-        image) where a group has several votes.
+        Returns:
+            The table of `vjudge.metrics.feedback_preference`, where "left" is the review's first
+            judge and "right" the second, on whichever side they were shown; `answer` is its
+            statistic with the judges' names. "Both good" and "both bad" are ties, which the row
+            `left_of_decided` leaves out. Intervals resample groups (the image) where a group has
+            several votes.
         """
         if len(self.judges) != 2:
             raise NotComputed(
@@ -186,7 +189,8 @@ class Review(Session):
         judge_a, judge_b = self.judges
         sides = votes["value"].replace({judge_a: "left", judge_b: "right"})
         table = feedback_preference(sides, groups=self._groups(votes["id"]))
-        # A tie is an answer, so it is not missing from the share of decided answers either
+        # All rows count as missing only answers that are absent. `feedback_preference` also counts
+        # ties as missing from the share of decided answers
         table["missing"] = table.loc["left", "missing"]
         answers = {
             "left": f"{judge_a} is better",
@@ -224,7 +228,8 @@ class Review(Session):
             raise NotComputed(f"nobody has given an error tag yet: {NO_VOTES}")
         reviews = self.votes()[["id", "annotator"]].drop_duplicates()
         tag_votes = votes.set_index(["id", "annotator"])["value"].to_dict()
-        given_tags = [tag_votes.get(tuple(key), {}) for key in reviews.to_numpy()]  # judge -> tags
+        # One dict (judge -> tags) per review; empty where the review has votes but no tags
+        given_tags = [tag_votes.get(tuple(key), {}) for key in reviews.to_numpy()]
         tags = dict.fromkeys(self.offered_tags)
         for tags_by_judge in given_tags:  # an earlier session may have offered other tags
             for judge_tags in tags_by_judge.values():
@@ -233,6 +238,7 @@ class Review(Session):
         for tag in tags:
             for judge in self.judges:
                 has_tag = np.array([tag in by_judge.get(judge, ()) for by_judge in given_tags])
+                # What `shares` takes: a row's name, what each review adds (0 or 1), and its weight
                 rows.append(((judge, tag), has_tag, np.ones(len(has_tag))))
         table = shares(
             rows,
@@ -270,7 +276,10 @@ class Review(Session):
     def disagreements(self, n: int = 10) -> Result:
         """List the `n` items on which a judge is furthest from the truth, the largest gap first.
 
-        Where nobody knows the truth, the gap is the range of the judges' scores.
+        Where no item has a truth, the gap is the range of the judges' scores.
+
+        Returns:
+            One row per item: id, gap (points), truth, and one column of scores per judge.
         """
         gaps, reference = self._largest_gaps()
         gaps = gaps.dropna().sort_values(ascending=False, kind="stable")
@@ -292,6 +301,9 @@ class Review(Session):
         """Return each item's largest gap between a judge and a reference, and the reference's name.
 
         The reference is the truth, or another judge where no item has a truth.
+
+        Raises:
+            NotComputed: no item has a truth, and there is one judge.
         """
         if self.truth.notna().any():
             return self._score_gaps.abs().max(axis=1), f"the truth ({self.truth.name})"
@@ -306,7 +318,7 @@ class Review(Session):
         rows = self.disagreements(n).table
         runs = dict(list(self._verdicts.reset_index(drop=True).groupby("judge", sort=False)))
         draw = partial(plots.qualitative, self.items, runs, rows["id"].tolist())
-        try:
+        try:  # drawn here once, so that a failure is the reason of this result
             draw(venue=current().venue)
         except ValueError as error:
             raise NotComputed(str(error)) from error
@@ -324,9 +336,14 @@ class Review(Session):
     ) -> Review:
         """Cast votes by a rule, to try what votes become; each vote is marked as simulated.
 
-        The rule: an annotator's score is the truth plus normal noise, rounded to the scale. The
-        better feedback is that of the judge whose score is nearer to it. A judge two or more points
-        above it is "too optimistic", one two or more points below it "too critical".
+        The rule:
+
+        - An annotator's score is the truth plus normal noise, rounded to the scale.
+        - The better feedback is that of the judge whose score is nearer to it. Both are good where
+          both judges are within half a point, or equally near and less than two points away; both
+          are bad where both are two or more points away.
+        - The feedback of a judge two or more points above it is "too optimistic", that of one two
+          or more points below it "too critical".
 
         Args:
             n_annotators: the number of annotators; each reviews the items in another random order.
@@ -335,7 +352,8 @@ class Review(Session):
 
         Returns:
             The review of the last annotator. The votes are in the folder "simulated" beside the
-            annotators' files. Items without a truth get no votes.
+            annotators' files. Items without a truth or a scale get no votes; an item that an
+            annotator voted on in an earlier call keeps those votes.
         """
         if self.reason:
             return self
@@ -349,7 +367,7 @@ class Review(Session):
         return simulated
 
     def _simulated_review(self, annotator: str) -> Review:
-        """Copy this review for a simulated annotator, whose votes go into a folder of their own."""
+        """Copy this review for a simulated annotator, whose votes go into a separate folder."""
         review = copy(self)
         review.annotator = annotator
         review.plan = assignment(self._ids, [annotator])
@@ -379,12 +397,13 @@ class Review(Session):
         score = int(np.clip(np.rint(truth + error * (highest - lowest)), lowest, highest))
         self.score(score, id=id)
 
-        gaps = self.judge_scores.loc[id] - score
+        gaps = self.judge_scores.loc[id] - score  # judge -> points, above 0 where it is too high
         distances = gaps.abs().fillna(np.inf)  # a judge without a score is furthest
         side_of = {judge: side for side, judge in self.sides(id).items()}
         if len(distances) == 2 and self._graded.loc[id].all():
             nearest = distances.min()
             furthest = distances.max()
+            # Both within half a point, or equally near: neither is better
             if furthest <= 0.5 or (nearest == furthest and furthest < FAR):
                 answer = "both good"
             elif nearest < FAR:
@@ -480,7 +499,7 @@ class Review(Session):
         """Say for a caption whose votes these are, and how many of them were simulated.
 
         Args:
-            fields: the fields of the votes, as for `votes`.
+            fields: the fields of the votes to count, as for `votes`; none means all.
         """
         votes = self.votes(*fields)
         n_simulated = votes["simulated"].sum()

@@ -33,18 +33,19 @@ class ReviewCase(NamedTuple):
     number: int  # its position in the list, from 0
     item: Item
     scale: Scale | None  # None where neither a rubric nor the review has one
-    sides: Mapping[str, Mapping[str, Any]]  # side -> its verdict; empty where it was not graded
-    votes: Mapping[str, Any]  # field -> value
-    revealed: bool
+    # Side, such as "left" -> the columns of its verdict; {} where that judge did not grade the item
+    sides: Mapping[str, Mapping[str, Any]]
+    votes: Mapping[str, Any]  # this annotator's votes: field -> value
+    revealed: bool  # whether judges' names, scores and the truth are shown
 
 
 class Pace(NamedTuple):
     """The progress of an annotator: numbers of items, and the minutes that are left."""
 
-    assigned: int
-    voted: int
-    left: int
-    minutes_left: float  # by the median time from item to item; NaN below three items
+    assigned: int  # items to review
+    voted: int  # items with a vote, also where they were not assigned
+    left: int  # assigned items without a vote
+    minutes_left: float  # by the median time from item to item; NaN below three items voted on
 
 
 class Session:
@@ -100,7 +101,7 @@ class Session:
     def _read_verdicts(
         self, runs: pd.DataFrame | Mapping[str, pd.DataFrame], scale: Scale | None
     ) -> None:
-        """Set the rows of items and of verdicts, and the judges' scores by item."""
+        """Set what describes items and verdicts: their rows, the judges, and the judges' scores."""
         self._rows = data.rows_of(self.items)
         self._verdicts = verdict_table(runs)
         self._facts = item_table(self._rows, self._verdicts, scale)  # criteria, scale, group
@@ -118,6 +119,7 @@ class Session:
             self.truth = pd.Series(np.nan, index=self._ids, name="no truth")
         ends = self._facts["scale"].dropna().explode()  # the ends of the items' scales
         self.scale = None if ends.empty else (ends.min(), ends.max())
+        # Levels as numbers, the lowest first; `levels` are their names
         ticks = score_levels(self.judge_scores.stack(), self.truth, scale=self.scale)
         self.levels = [f"{level:g}" for level in ticks]
         self._true_levels = _nearest_levels(self.truth, ticks).rename(self.truth.name)
@@ -126,7 +128,7 @@ class Session:
         # Score minus truth, (n_items, n_judges): above 0 the judge is too high
         self._score_gaps = self.judge_scores.sub(self.truth, axis=0)
         distances = self._score_gaps.abs()
-        half_scale = max(1, round((ticks[-1] - ticks[0]) / 2))
+        half_scale = max(1, round((ticks[-1] - ticks[0]) / 2))  # points, at least 1
         self._disagreements = {  # kind -> mask (n_items, n_judges); a gap of NaN is of no kind
             "large": distances >= half_scale,
             "judge too high": self._score_gaps >= 0.5,
@@ -136,7 +138,7 @@ class Session:
 
     @property
     def filters(self) -> dict[str, Collection[Any]]:
-        """The name of each filter of the list, and its values."""
+        """The values that each filter of the list takes, by the filter's name."""
         return {
             "judge": self.judges,
             "score": [*self.levels, NO_SCORE],
@@ -231,8 +233,8 @@ class Session:
         truth, disagreement, or the order "worst").
 
         Args:
-            judge: the judge that score, disagreement and the order "worst" are about; None means
-                any judge.
+            judge: lists the items that this judge graded, and makes score, disagreement and the
+                order "worst" be about it alone; None means any judge.
             score, truth: the level nearest to the judge's score or to the truth, one of `levels`;
                 a score may be "none".
             disagreement: "large" (half of the scale or more), "judge too high", "judge too low" or
@@ -241,8 +243,8 @@ class Session:
             voted: whether this annotator had voted on the item when the list was made.
             order: "file", "random" (by the seed) or "worst" (furthest from the truth first).
             seed: the seed of the random order.
-
-        A filter that is None does not restrict the list.
+            filters: those above from `judge` to `order`; one that is None or absent does not
+                restrict the list.
 
         Raises:
             ValueError: a filter or its value is unknown.
@@ -269,11 +271,18 @@ class Session:
             if name != "order":
                 passes &= self._passes(name, value, judges)
         self.listed = ids[passes[ids]].tolist()
+        # The first item not voted on (False is the least); the first of all where every one is
         self._position = int(self.voted[self.listed].argmin()) if self.listed else 0
         return len(self.listed)
 
     def _passes(self, name: str, value: Any, judges: list[str]) -> pd.Series:
-        """Tell which items pass one filter: with one of several judges is enough."""
+        """Tell for each item whether it passes one filter.
+
+        Args:
+            name: the filter, any but "order".
+            value: its value.
+            judges: the judges it is about; an item passes that passes for one of them.
+        """
         if name == "truth":
             return self._true_levels == value
         if name == "criterion":
@@ -284,7 +293,7 @@ class Session:
             passes = self._graded
         elif name == "score":
             passes = self._score_levels == value
-        else:
+        else:  # "disagreement"
             passes = self._disagreements[value]
         return passes[judges].any(axis=1)
 
@@ -296,10 +305,11 @@ class Session:
     # --- What is shown
 
     def sides(self, id: str) -> dict[str, str]:
-        """Return the judge on each side of an item: "left" and "right", or "1", "2", ...
+        """Return the judge on each side of an item, as a dict from side to judge.
 
-        Where a review of two judges is blind, a hash of seed and item id swaps about half of the
-        pairs, so that every annotator sees one item alike.
+        Sides of two judges are "left" and "right"; of any other number "1", "2", ... Where a review
+        of two judges is blind, they are swapped on about half of the items, by a hash of seed and
+        item id, so that all annotators see the same sides of an item.
         """
         if len(self.judges) != 2:
             return {str(number): judge for number, judge in enumerate(self.judges, start=1)}
@@ -371,6 +381,7 @@ class Session:
             raise ValueError(
                 "which feedback is better can be asked only of two judges that both graded the item"
             )
+        # A side becomes its judge; "both good", "both bad" and None are no sides and stay
         self._vote(id, "better", self.sides(id).get(str(answer), answer))
 
     def tag(self, names: Collection[str], *, side: str, id: str | None = None) -> None:
@@ -380,7 +391,7 @@ class Session:
             ValueError: the side or a tag is unknown.
         """
         id = self._target_id(id)
-        judge_of = self.sides(id)
+        judge_of = self.sides(id)  # side -> judge
         _require_option("side", side, judge_of)
         for name in names:
             _require_option("tag", name, self.offered_tags)
@@ -459,22 +470,23 @@ class Session:
         return id
 
     def _vote(self, id: str, field: str, value: object) -> None:
-        """Write a vote to the disk, unless the same vote stands already."""
+        """Write a vote to the disk, unless the same vote stands already; None withdraws it."""
         if value == self._log.get(self.annotator, id, field):
             return
         vote = {"id": id, "field": field, "value": value}
         if self._simulated:
             vote["simulated"] = True
-        # A list made by scores, or with the worst first, tells about an item that is hidden itself
+        # A list filtered by scores or with the worst first tells an annotator something about the
+        # scores of an item, even where the item itself hides them: such a vote is not blind
         list_tells = SCORE_FILTERS & self._chosen.keys() or self._chosen.get("order") == "worst"
         blind = not self._is_revealed(id) and not list_tells
         self._log.append(**vote, blind=blind, selection=self._chosen)
 
     def _is_revealed(self, id: str) -> bool:
-        """Tell whether an item's judges and scores are shown.
+        """Tell whether an item's judges and scores are shown to this annotator.
 
-        They are where the review is not blind, or once the vote that blindness protects is cast:
-        the answer where there are two judges, else the score.
+        They are shown where the review is not blind, or once the annotator has cast the vote that
+        blindness protects: the answer "better" where there are two judges, else the score.
         """
         decisive = "better" if len(self.judges) == 2 else "score"
         return not self.blind or self._log.get(self.annotator, id, decisive) is not None
@@ -482,7 +494,9 @@ class Session:
     def votes_on(self, id: str, annotator: str | None = None) -> dict[str, Any]:
         """Return an annotator's votes on an item by field, with sides in place of judges' names.
 
-        None means this annotator.
+        Args:
+            id: the item.
+            annotator: who voted; None means this annotator.
         """
         side_of = {judge: side for side, judge in self.sides(id).items()}
         votes = {}
@@ -491,14 +505,18 @@ class Session:
             if value is None:
                 continue
             if field == "better":
-                value = side_of.get(value, value)
+                value = side_of.get(value, value)  # "both good" and "both bad" are no judges
             elif field == "tags":
                 value = {side_of[judge]: tags for judge, tags in value.items()}
             votes[field] = value
         return votes
 
     def _case_at(self, position: int) -> ReviewCase:
-        """Return a listed item with its verdicts; scores are hidden until it is revealed."""
+        """Return the item at a position of the list; scores are hidden until it is revealed.
+
+        A revealed verdict has the columns of the run without missing values; a hidden one has the
+        feedback, and `hidden`, the number of places where a score was replaced in it.
+        """
         id = self.listed[position]
         revealed = self._is_revealed(id)
         sides = {}
@@ -556,7 +574,12 @@ def assignment(
 
 
 def _require_option(name: str, value: object, options: Collection[Any]) -> None:
-    """Raise ValueError, which lists the options, where a value is none of them."""
+    """Raise ValueError where a value is none of the options; the message lists them.
+
+    Args:
+        name: what the value is, for the message.
+        value, options: the value, and those that are valid.
+    """
     if value not in options:
         listed = ", ".join(map(str, options))
         raise ValueError(f"{name} {value!r} is unknown; use one of {listed}")

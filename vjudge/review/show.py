@@ -54,6 +54,7 @@ def _number(score: Any) -> str:
 
 _environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=visible)
 _environment.filters["number"] = _number
+# The lines of the template are joined without their indentation, which a page would show as spaces
 _lines = (ASSETS / "review.html").read_text("utf-8").splitlines()
 TEMPLATES: Any = _environment.from_string("".join(map(str.strip, _lines))).module
 """The macros of assets/review.html, which escape every text."""
@@ -109,7 +110,8 @@ def show_case(items: Sequence[Mapping[str, Any]], *, image_size: int = 320) -> H
 
 def case_html(case: ReviewCase, image_size: int) -> Markup:
     """Show a case as its annotator may see it: the truth is marked only where it is revealed."""
-    marks: list[tuple[object, str, str]] = []  # score, label and CSS class beside a rubric's level
+    # Marks beside the rubric's level of a score: the score, the mark's label, and its CSS class
+    marks: list[tuple[object, str, str]] = []
     if case.revealed:
         marks.append((case.item.gold, "true score", "vj-true"))
     for side, verdict in case.sides.items():

@@ -48,7 +48,7 @@ VOTED = {  # field -> the type of its value
     "note": str,
 }
 REQUIRED = {"annotator", "id", "field", "value", "collection", "time"}  # keys of every line
-VOTE_KEYS = {*REQUIRED, "blind", "selection", "simulated", "undo"}
+VOTE_KEYS = {*REQUIRED, "blind", "selection", "simulated", "undo"}  # all keys that a line may have
 Vote = dict[str, Any]
 
 
@@ -65,8 +65,8 @@ class VoteLog:
         collection: the fingerprint of the collection, which every line repeats.
         judges: the judges under review.
 
-    `path` is the annotator's file; `lines` are all votes, also replaced ones, in the order of the
-    files.
+    Further attributes are `path`, the annotator's file; and `lines`, all votes, also replaced and
+    withdrawn ones: those on the disk in the order of the files, then those cast since.
 
     Raises:
         ReviewError: a line is no vote on this collection and these judges.
@@ -83,7 +83,11 @@ class VoteLog:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read all files again."""
+        """Read all files again.
+
+        Raises:
+            ReviewError: a line is no vote on this collection and these judges.
+        """
         self.lines: list[Vote] = []
         self._current: dict[tuple[str, str, str], Vote] = {}  # (annotator, id, field) -> vote
         read = set()
@@ -103,11 +107,19 @@ class VoteLog:
         return None if vote is None else vote["value"]
 
     def current(self, *fields: str) -> list[Vote]:
-        """List everyone's current votes on some fields (none: all), in the order they were cast."""
+        """List everyone's current votes, without replaced and withdrawn ones.
+
+        Args:
+            fields: the fields of the votes; none means all.
+        """
         return [vote for vote in self._current.values() if vote["field"] in (fields or VOTED)]
 
     def append(self, **vote: Any) -> None:
         """Write a vote of this annotator, and wait until it is on the disk.
+
+        Args:
+            vote: id, field, value and further keys of `VOTE_KEYS`; annotator, collection and time
+                are set here.
 
         Raises:
             ReviewError: the file can't be written.
@@ -133,7 +145,8 @@ class VoteLog:
         Raises:
             ReviewError: there is no vote to undo.
         """
-        # The votes that count after earlier undos: each undo takes back the last vote before it
+        # This annotator's votes that no earlier undo took back: each undo takes back the last one
+        # that stood before it
         standing: list[Vote] = []
         for vote in self.lines:
             if vote["annotator"] != self.annotator:
@@ -145,6 +158,8 @@ class VoteLog:
         if not standing:
             raise ReviewError("there is nothing to undo")
         undone = standing.pop()
+        # Without an earlier vote on the same item and field, the undone vote is withdrawn (None);
+        # else the last of them is restored
         restored = {"id": undone["id"], "field": undone["field"], "value": None}
         for vote in standing:
             if vote["id"] == undone["id"] and vote["field"] == undone["field"]:
@@ -153,7 +168,7 @@ class VoteLog:
         return str(undone["id"])
 
     def _add(self, vote: Vote) -> None:
-        """Add a line to the votes in memory."""
+        """Add a line to the votes in memory; it replaces the vote on the same item and field."""
         self.lines.append(vote)
         key = (vote["annotator"], vote["id"], vote["field"])
         self._current.pop(key, None)  # a new vote moves to the end: the order is that of casting
@@ -175,13 +190,15 @@ class VoteLog:
             )
         field = vote["field"]
         value: Any = vote["value"]
-        value_type = None
+        value_type = None  # None: the field is unknown, or a name is no text
         if all(isinstance(name, str) for name in (vote["annotator"], vote["id"], field)):
             value_type = VOTED.get(field)
+        # In every field a value None is valid: it withdraws the vote
         if value_type is None or not isinstance(value, (value_type, type(None))):
             reason = f"the {brief(field)} {brief(value)} is not a vote"
             raise ReviewError(f"{where}: {reason}; correct or remove it, or use another folder")
-        # Votes that name judges must name those under review
+        # Judges that the vote names: the keys of tags, or the better one of two. Each must be under
+        # review; ANSWERS[2:], "both good" and "both bad", are answers without a judge
         judges: Any = ()
         if field == "tags" and value:
             judges = value

@@ -30,7 +30,7 @@ The arguments are the id of the item that the page showed, None where it showed 
 the button showed as pressed, None where only the review knows.
 """
 
-MAX_BUTTONS = 11  # a longer scale has a field in place of buttons
+MAX_BUTTONS = 11  # a scale of more scores has a field to type in, in place of a button per score
 LABELS = {  # filter -> its label
     "judge": "Judge",
     "score": "Judge's score",
@@ -49,6 +49,7 @@ VALUE_LABELS = {  # (filter, value) -> the label of the value; others are labell
     ("order", "worst"): "largest disagreement first",
 }
 _SCRIPT = html.escape((ASSETS / "reviewer.js").read_text("utf-8"))
+# `ipw.HTML` runs no script element, but the error handler of an image that can't be loaded
 _STYLE = (ASSETS / "reviewer.html").read_text("utf-8") + (
     f"<img src='data:,' alt='' style='display:none' onerror=\"({_SCRIPT})(this)\">"
 )
@@ -58,10 +59,11 @@ class _View:
     """A widget with a copy as HTML and as text, for a page without a kernel."""
 
     widget: ipw.DOMWidget
-    text: str
-    page: str
+    text: str  # one line
+    page: str  # HTML, which stands below that line
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        """Return the view by MIME type; Jupyter passes `include` and `exclude`, unused here."""
         view = {
             "version_major": 2,
             "version_minor": 0,
@@ -227,7 +229,7 @@ class Reviewer(_View):
     # --- Actions
 
     def _on_click(self, action: Action) -> None:
-        """Act on the item drawn last; this is the way of a page without the script."""
+        """Act on the item drawn last; only a page without the script calls this."""
         note = self._note.value
         edited_note = None if note == self._loaded_note else note
         self._perform(partial(action, self._drawn_id, None), self._drawn_id, edited_note)
@@ -248,6 +250,7 @@ class Reviewer(_View):
             return
         for number, event in events.items():
             action = self._actions.get(str(event.get("action")))
+            # The numbers of a session's events rise: this one was handled before, or has no action
             if number <= self._last_events.get(session, 0) or action is None:
                 continue
             self._last_events[session] = number
@@ -293,14 +296,26 @@ class Reviewer(_View):
             self.widget.remove_class("vj-busy")
             self._busy = False
 
-    # An `Action` has two arguments, even where it does not need them
+    # --- What buttons do. Each method is an `Action` once `partial` has bound its first arguments;
+    # an action takes id and is_pressed even where it does not use them
 
     def _step(self, by: int, id: str | None, is_pressed: bool | None) -> None:
         """Move in the list from the item that the page showed."""
         self.review.step(by, id=id)
 
     def _cast(self, field: str, value: Any, id: str | None, is_pressed: bool | None) -> None:
-        """Cast a vote, or withdraw it where its button is pressed; go on if `advance` says so."""
+        """Cast a vote, or withdraw it where its button is pressed.
+
+        With `advance`, the next item follows once this vote completes the one that is drawn.
+
+        Args:
+            field: "score" or "better".
+            value: the vote.
+            id, is_pressed: as for `Action`.
+
+        Raises:
+            ReviewError: no item is shown.
+        """
         review = self.review
         if id is None:
             raise ReviewError(NOTHING_LISTED)
@@ -315,7 +330,7 @@ class Reviewer(_View):
 
     def _cast_typed_score(self, id: str | None, is_pressed: bool | None) -> None:
         """Cast the score in the field; typing the same score again does not withdraw it."""
-        self._cast("score", self._score.value, id, False)
+        self._cast("score", self._score.value, id, False)  # as if its button were not pressed
 
     def _toggle_tag(self, tag: str, side: str, id: str | None, is_pressed: bool | None) -> None:
         """Give an error tag to a side's feedback, or withdraw it where its button is pressed."""
@@ -376,6 +391,7 @@ class Reviewer(_View):
 
     def _mark_buttons(self, votes: Mapping[str, Any]) -> None:
         """Show the buttons of the current votes as pressed."""
+        # Names of buttons; without a vote "score None" and None, which no button has
         pressed = {f"score {votes.get('score')}", votes.get("better")}
         for side, tags in votes.get("tags", {}).items():
             pressed.update(f"{side}: {tag}" for tag in tags)
@@ -385,8 +401,8 @@ class Reviewer(_View):
     def _page_state(self, note: str, is_refused: bool) -> str:
         """Make the element that the page's script reads.
 
-        It has the position of the item in the collection, its note, and the session and number of
-        the last event, which was refused or not.
+        It has the position of the item in the collection, its note, the session and number of the
+        last event, and whether that event was refused.
         """
         item = "" if self._drawn_id is None else self.review.number_of(self._drawn_id)
         done = self._last_events.get(self._session, 0)
@@ -452,9 +468,10 @@ def _with_class(name: str, widget: ipw.DOMWidget) -> ipw.DOMWidget:
 
 
 def _tool(rows: list[ipw.DOMWidget]) -> ipw.DOMWidget:
-    """Stack rows under the style sheet and the script."""
+    """Stack rows as one widget, with the style sheet and the script above them."""
     return _with_class("vj-tool", ipw.VBox([ipw.HTML(_STYLE), *rows]))
 
 
 def _label(text: str) -> ipw.DOMWidget:
+    """Make a bold label; the text is escaped."""
     return _with_class("vj-label", ipw.HTML(f"<b>{escape(text)}</b>"))
