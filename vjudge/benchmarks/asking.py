@@ -211,7 +211,11 @@ def _by_scores(judge: Judge, pairs: Sequence[Row], **options: Any) -> pd.DataFra
 
 
 def _read_as_published(run: pd.DataFrame, protocol: Protocol) -> pd.DataFrame:
-    """Replace the verdicts, or the scores, by those of the protocol's own reader, if it has one."""
+    """Return the run with verdicts, or scores, as the protocol's own reader reads the answers.
+
+    A protocol has a `reader` of verdicts, a `score_reader`, or neither: then the run is returned as
+    it is.
+    """
     if protocol.reader:
         run = reread(run, protocol.reader)
     if protocol.score_reader:

@@ -127,6 +127,7 @@ def _accuracy(sample: Sample) -> pd.DataFrame:
         n_malformed += counts["malformed"]
         for case in _gains(sample.benchmark, expected, has_answer, choices, is_read):
             key = (case.statistic, case.unread)
+            # both (n,); gains outside the rows that count become 0
             gain_and_weight = np.array([case.gain * case.weight, case.weight], dtype=float)
             totals[key] = totals.get(key, 0) + gain_and_weight
     cases = [Case(*key, gain, weight) for key, (gain, weight) in totals.items()]
@@ -242,6 +243,7 @@ def deviation_and_conformity(
     fall = np.asarray(before - after, dtype=float)
     room_below = np.asarray(before - lowest, dtype=float)
     room_above = np.asarray(highest - before, dtype=float)
+    # at the lowest score there is no room to fall: NaN, not a division by 0
     deviation = np.maximum(0, fall) / np.where(room_below > 0, room_below, NAN)
     return deviation, 1 - np.abs(fall) / np.maximum(room_below, room_above)
 
@@ -286,7 +288,10 @@ def _distance(candidates: pd.DataFrame) -> float:
 
 
 def _correlation(sample: Sample) -> pd.DataFrame:
-    """Tabulate the correlations of the scores with the true scores, overall and by category."""
+    """Tabulate the correlations of the scores with the true scores, overall and by category.
+
+    The statistics are those of `metrics.correlate`, such as "pearson".
+    """
     tables = {}
     for part, mask in sample.parts.items():
         rows = sample.frame[mask]

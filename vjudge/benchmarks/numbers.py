@@ -101,7 +101,7 @@ def _headline(spec: Benchmark, judge: str, table: pd.DataFrame) -> str:
 
     For a benchmark that reports no overall number, it names the lowest and the highest part.
     """
-    subject = f"{judge}: " if judge else ""
+    subject = f"{judge}: " if judge else ""  # a single run's judge has no name
     part, statistic, unread = table.index[0]
     subject += statistic.capitalize()
     counts = f"n = {table['n'].iloc[0]:,}, {table['missing'].iloc[0]:,} missing"
@@ -120,7 +120,7 @@ def _headline(spec: Benchmark, judge: str, table: pd.DataFrame) -> str:
 
 
 def _is_headline(spec: Benchmark, table: pd.DataFrame) -> np.ndarray:
-    """Mark the rows of the benchmark's first statistic, under its treatment of unread answers."""
+    """Return a mask of the rows with the first reported statistic and the reported treatment."""
     statistic = table.index.get_level_values("statistic") == spec.statistics[0]
     return statistic & (table.index.get_level_values("unread") == spec.unread)
 
@@ -270,7 +270,10 @@ def _measurable(run: pd.DataFrame, spec: Benchmark) -> pd.DataFrame:
 
 
 def _check_one_judge(frame: pd.DataFrame, spec: Benchmark) -> None:
-    """Raise ValueError for a run that pools several judges or has a row twice."""
+    """Raise ValueError for a run that pools several judges or has a row twice.
+
+    A row is identified by the columns of `ID_COLUMNS` that the run has.
+    """
     if "judge" in frame and frame["judge"].nunique() > 1:
         names = ", ".join(map(str, frame["judge"].dropna().unique()))
         remedy = "give them as a mapping, {name: rows}, or combine them by a panel"

@@ -65,7 +65,12 @@ def pairs_of_items(items: Items, *, limit: int | None = None, seed: int = 0) -> 
 
 
 def _pair(row_a: Row, row_b: Row, difference: float) -> Row:
-    """Make one pair; `difference` is the true score of a minus that of b, NaN if unknown."""
+    """Make one pair of two rows about one question.
+
+    Args:
+        row_a, row_b: whose responses become a and b; all other cells are those of `row_a`.
+        difference: the true score of a minus that of b, NaN if unknown.
+    """
     pair = {name: value for name, value in row_a.items() if name not in OF_A_RESPONSE}
     pair["id"] = f"{row_a['id']}|{row_b['id']}"
     for side, row in (("a", row_a), ("b", row_b)):

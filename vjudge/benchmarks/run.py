@@ -136,7 +136,13 @@ def _run(
     protocol: str | None,
     **options: Any,
 ) -> ProtocolRun:
-    """Run one judge on a benchmark by a protocol; arguments as in `run_benchmark`."""
+    """Run one judge on a benchmark by a protocol.
+
+    Arguments are as in `run_benchmark`; `options` are its `deviations` and `progress`.
+
+    Raises:
+        TypeError: the judge has no prompt templates.
+    """
     # 1) the protocol
     if not isinstance(judge, Judge):
         remedy = "give one whose wording can be chosen: a Judge, or a panel of them"
@@ -191,7 +197,13 @@ def _protocol_of(judge: Judge, name: str, protocol: str | None) -> tuple[str, li
 
 
 def _counted_deviations(name: str, run: pd.DataFrame, template: Template) -> list[Deviation]:
-    """List the deviations of single verdicts, each with the number of verdicts."""
+    """List the deviations that concern single verdicts, each with the number of these verdicts.
+
+    Args:
+        name: of the benchmark.
+        run: the judge's.
+        template: the prompt template that was used.
+    """
     closed = "answers without a verdict were closed, which is not published"
     empty = "answers are empty, or a server failed: they have no verdict"
     counts: list[tuple[Kind, str, int]] = [

@@ -240,7 +240,11 @@ class JudgeReward(Reward):
         return [self.outcomes[key].reward for key in keys]
 
     def _key(self, row: Row) -> str:
-        """Compute a key of everything that a verdict depends on, images by their content."""
+        """Compute a key of everything that a verdict depends on, images by their content.
+
+        The id, the group and the true scores, which no judge sees, are blanked: equal questions and
+        responses have one key, whatever row they stand in.
+        """
         item = Item.from_row(row)
         judged = replace(
             item,
@@ -353,6 +357,7 @@ class VerdictReward(Reward):
         """See `Reward.values`."""
         values = []
         for row, answer in zip(rows, answers, strict=True):
+            # verl and OpenRLHF do not say how an answer ended: it counts as complete
             subject = self._subject(row)
             truth = self._truth(subject)
             if truth is None:
@@ -370,7 +375,16 @@ class VerdictReward(Reward):
     def _read(
         self, subject: Item | Pair, answer: str, finish: str
     ) -> tuple[Verdict, tuple[float, float]]:
-        """Read the verdict of an answer; return it with the lowest and the highest score."""
+        """Read the verdict that an answer holds.
+
+        Args:
+            subject: what was judged.
+            answer: the text.
+            finish: "stop" where the answer ended by itself, "length" where it was truncated.
+
+        Returns:
+            The verdict, and a pair: the lowest and the highest possible score.
+        """
         rubric = subject.rubric
         # a preference has no scale: 0 and 1 stand in for one, and nothing looks at them
         levels = (0, 1) if self.template.compares else self.template.scores(rubric)

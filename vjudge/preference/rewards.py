@@ -87,7 +87,7 @@ def reward(
 
 
 def _candidate_table(rows: Sequence[Row]) -> pd.DataFrame:
-    """List the candidates of all questions, one row each, without their rewards."""
+    """Make the table of `reward` without rewards: one row per candidate, question by question."""
     cells = []
     for row in rows:
         times = row.get("times") or [1] * len(row["responses"])
@@ -195,7 +195,12 @@ def make_pairs(
 
 
 def _pair(question: Row, better: Row, worse: Row) -> dict[str, Any]:
-    """Make a pair's row from its question and two rows of rewards."""
+    """Make a pair's row, with the columns `PREFERENCE_COLUMNS`.
+
+    Args:
+        question: its row among the candidates.
+        better, worse: the rows of rewards of the chosen and the rejected response.
+    """
     pair = {
         "id": f"{better['id']}/{better['candidate']}-{worse['candidate']}",
         "question": better["id"],

@@ -91,7 +91,7 @@ def _rows_of(runs: ProbeRuns, name: str) -> list[ProbeRow]:
     # highest score is asked for (asks = 1), above its lowest where the lowest is (asks = -1)
     if kind.asks and has_gold:
         room = kind.asks * items["gold"]
-        items = items[room < room.max()]
+        items = items[room < room.max()]  # items without gold are left out too
     cells: ProbeRow = {"perturbation": name, "missing": missing, **runs.published(items)}
     case = f"{_case(name)}: change"
     change = items["delta"]

@@ -296,6 +296,7 @@ def padded(items: Items, *, seed: int = 0) -> datasets.Dataset:
     rng = np.random.default_rng(seed)
 
     def pad(row: Row) -> NewCells:
+        """Pad one row's response; None where it has none or is not in English."""
         response = row["response"]
         if not response or not _is_english(f"{row['instruction']} {response}"):
             return None

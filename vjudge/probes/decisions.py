@@ -32,10 +32,10 @@ MARGIN_OF_SLOPE = 0.1  # of the slope of scores that follow gold one to one
 
 
 class Ruler(NamedTuple):
-    """What changes of scores are measured against.
+    """The width of one judge's scale, which margins and steps of scores are shares of.
 
     Attributes:
-        width: of the scale; without one the standard deviation of the scores.
+        width: highest minus lowest score; without a scale the standard deviation of the scores.
         bounded: whether there is a scale.
     """
 

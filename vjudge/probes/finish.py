@@ -74,7 +74,13 @@ def finish(
     caveats: Iterable[str] = (),
     figure: Draw | None = None,
 ) -> Result:
-    """Make the result of the judges' tables; arguments as in `probed`."""
+    """Make the result of a probe from its judges' tables.
+
+    Args:
+        name, figure: as in `probed`.
+        tables: one per judge, from `ProbeRuns.table`.
+        caveats: of the judges' runs.
+    """
     table = pd.concat(tables, ignore_index=True)
     table.attrs = {"method": tables[0].attrs["method"]}
     drawing = (figure or _effects)(table)

@@ -130,6 +130,7 @@ def length(judge: Judged, items: Items | None = None, **options: Any) -> Result:
     truths: set[str] = set()  # names of what scores are compared with
 
     def rows_of_length(runs: ProbeRuns) -> list[ProbeRow]:
+        """Make the one row of a judge, and note what the figure needs of it."""
         items = runs.scores.copy()
         items["response"] = runs.column("response").reindex(items.index)
         lengths = items["response"].map(n_words, na_action="ignore").astype(float)

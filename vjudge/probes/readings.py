@@ -113,7 +113,11 @@ def reading(table: pd.DataFrame) -> str:
 
 
 def _summary(rows: pd.DataFrame) -> str:
-    """Count one judge's tests by outcome, and name its failures and the probes not run."""
+    """Write the text on one judge with many rows: its tests counted by outcome, and its failures.
+
+    At most three failures are stated, those largest in multiples of their margin first. The probes
+    that were not run are named.
+    """
     tests = rows[rows["must"].notna()]
     if tests.empty:
         described = rows[rows["verdict"] == "described"].to_dict("records")[:MAX_ROWS]
@@ -137,7 +141,10 @@ def _summary(rows: pd.DataFrame) -> str:
 
 
 def missing_caveats(table: pd.DataFrame) -> list[str]:
-    """Return a caveat about the row with the largest share of missing items, if that is large."""
+    """Return the caveat about missing items, a list of one; empty where few are missing.
+
+    It names the row with the largest share of missing items, if that is above `MANY_MISSING`.
+    """
     share = table["missing"] / (table["n"] + table["missing"]).clip(lower=1)
     largest = share.fillna(0).max() if len(share) else 0.0
     if is_missing(largest) or largest <= MANY_MISSING:

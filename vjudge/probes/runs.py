@@ -74,10 +74,22 @@ def mean_scores(run: pd.DataFrame, score: str) -> pd.Series:
 
 
 def scored(run: pd.DataFrame, score: str) -> pd.DataFrame:
-    """Make the table of a run's items, by id.
+    """Make the table of a run's items, one row per id.
 
-    Columns: score (the mean over samples), gold (else the mean of human scores, NaN without any),
-    group, and closed (whether any verdict was closed) where the run has that column.
+    Args:
+        run: a run of single responses.
+        score: the column of scores.
+
+    Returns:
+        Columns:
+
+        - score: the mean over samples;
+        - gold: the gold score, else the mean of human scores, NaN without either;
+        - group;
+        - closed: whether any verdict was closed; only where the run has that column.
+
+    Raises:
+        MissingInputError: there is no column `score`.
     """
     cells = {"score": mean_scores(run, score)}
     if "closed" in run:
@@ -95,6 +107,7 @@ def scored(run: pd.DataFrame, score: str) -> pd.DataFrame:
 ORIGINAL = "original"
 IN_PAIRS = "compared"  # a comparison of pairs, as `Judge.compare` returns it
 Gold = Literal["observed", "exact", "rated"]
+# the kind of gold -> the note on rows at equal gold; the kinds are explained in `ProbeRuns`
 GOLD: dict[Gold, str] = {
     "observed": "description: gold's noise is not held equal",
     "exact": "gold held equal",
@@ -115,13 +128,14 @@ class Contrast(NamedTuple):
 class ProbeRuns:
     """Runs by name, shared by several probes.
 
-    Names are "original", those of `PERTURBATIONS`, and "compared". Every probe takes the arguments
-    of this class, or one of its objects; or several judges, as a mapping of name to a judge, a run,
-    runs or such an object.
+    The run "original" is of the unchanged items; a run named after a key of `PERTURBATIONS` is of
+    the items so changed; "compared" is of pairs. Every probe takes the arguments of this class, or
+    one of its objects; or several judges, as a mapping of name to a judge, a run, runs or such an
+    object.
 
     Args:
-        judge: a judge; or the runs themselves, as a mapping of name to frame, or one frame, the
-            original run.
+        judge: a judge; or the runs themselves, as a mapping of name to frame; or one frame, which
+            is "compared" if it has verdicts on pairs, else "original".
         items: what the judge grades; with runs, needed only by probes that look at the texts.
         out: a folder in which each run is kept in a folder of its own name; the same call
             continues there.
@@ -131,10 +145,10 @@ class ProbeRuns:
 
             - "observed": of unknown noise, so that such rows are descriptions;
             - "exact": the truth itself, as in generated collections;
-            - "rated": the mean of `human_scores`, two or more per item;
+            - "rated": the mean of `human_scores`, two or more per item, whose noise is corrected;
             - None: "rated" where there are such scores and no gold, else "observed".
         limit: the largest number of items; they are drawn at random.
-        seed: for the perturbations and that draw.
+        seed: for the perturbations, and for drawing the items where there is a `limit`.
         name: what tables call the judge; None takes its own name.
         grading: further options of `Judge.grade`, such as mode or batch_size.
 
@@ -199,7 +213,16 @@ class ProbeRuns:
 
     @classmethod
     def several(cls, judge: Judged, items: Items | None = None, **options: Any) -> list[ProbeRuns]:
-        """Make the runs of one judge, or of each judge in a mapping or in a run of several."""
+        """Return one object per judge, for all forms of the arguments that a probe takes.
+
+        Args:
+            judge: one judge or its runs; a mapping of several; a run of several judges, told by its
+                column `judge`; or an object of this class, which is returned alone.
+            items, options: see the class.
+
+        Raises:
+            ValueError: items or options beside an object of this class.
+        """
         if isinstance(judge, ProbeRuns):
             if options or items is not None:
                 refusal = "items and options belong to the ProbeRuns"
@@ -338,7 +361,7 @@ class ProbeRuns:
 
     @cached_property
     def gold(self) -> Gold:
-        """What gold is, see the class."""
+        """What gold is: the class's argument `gold`, else "rated" or "observed" by the items."""
         if self._gold is not None:
             return self._gold
         with suppress(MissingInputError):
@@ -362,7 +385,11 @@ class ProbeRuns:
 
     @property
     def caveats(self) -> list[str]:
-        """What limits the numbers of these runs."""
+        """Sentences on what limits the numbers of these runs.
+
+        They concern a scale that is unknown or not the same for all items, unequal groups, few
+        groups, and what probes added.
+        """
         texts = list(self.added_caveats)
         if ORIGINAL not in self.runs:
             return texts
@@ -494,7 +521,13 @@ def _runs_by_name(
     out: str | Path | None = None,
     **options: Any,
 ) -> dict[str, ProbeRuns]:
-    """Make the runs of several judges and items, each in a folder of its name in `out`."""
+    """Make the runs of several judges by name.
+
+    Args:
+        sources: name -> a judge, its runs or a `ProbeRuns`, and the items that it grades.
+        out: a folder that gets one folder per name; None records nothing.
+        options: of `ProbeRuns`; a given `ProbeRuns` has its own, and only gets the name.
+    """
     files = {} if out is None else file_names(sources)
     runs = {}
     for name, (judge, items) in sources.items():

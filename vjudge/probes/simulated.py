@@ -136,7 +136,18 @@ def length_power(
 
 
 def _length_samples(biases: Sequence[float], samples: int, n: int) -> pd.DataFrame:
-    """Simulate samples per bias; one row per sample: planted, slope, significant, correlation."""
+    """Simulate samples of a judge per injected bias, and run the probe of length on each.
+
+    Args:
+        biases, samples, n: as in `length_power`.
+
+    Returns:
+        One row per sample:
+
+        - planted: the injected bias;
+        - slope, significant: the probe's estimate, and whether its p is below .05;
+        - correlation: Spearman's, of score and length.
+    """
     rows = []
     for bias in biases:
         for sample in range(samples):
@@ -211,7 +222,11 @@ def power(study: str | Path, label: str = "length, better is longer") -> Result:
 
 
 def _study_rows(path: Path, label: str) -> pd.DataFrame:
-    """Read the rows of one label from the study of power."""
+    """Read the rows of one label from the file of the study of power.
+
+    Raises:
+        NotComputed: there is no such file, or it has no such rows.
+    """
     if not path.is_file():
         raise NotComputed(
             f"there is no file {path.name} there: make validity, in the repository, writes it"
