@@ -37,12 +37,15 @@ def self_preference(
 ) -> Result:
     """Test whether the judge prefers its own responses to others of equal quality.
 
-    Liking is the mean score at equal gold minus that of the other systems. A judge likes each
-    system differently, for style or subject. So every other system is a placebo, and the judge's
-    own system is tested against their spread, as one new system of the same kind. Liking must stay
-    0 where gold is exact or rated. With fewer than three other systems nothing is tested, and a few
-    show only a strong liking, whose size `note` names. The plain differences of score and gold are
-    descriptions.
+    A system is an author of responses. The judge's liking of a system is the mean score of its
+    responses at equal gold minus that of the other systems. A judge likes each system differently,
+    for style or subject. So every other system is a placebo, and the liking of the judge's own
+    system is tested against the spread of theirs, as that of one new system of the same kind. It
+    must stay 0 where gold is exact or rated.
+
+    With fewer than three other systems nothing is tested. With few of them only a strong liking is
+    found; the column `note` names its size. Two more rows describe the plain differences of score
+    and of gold, without a test.
 
     Args:
         judge, items, options: see `ProbeRuns`.
@@ -86,7 +89,7 @@ def _rows(runs: ProbeRuns, *, own: str | Sequence[str] | None, author: str) -> l
         raise MissingInputError(f"needs {lack}")
     all_items, complete = with_gold(runs, items)
     rows = []
-    for column in ("score", "gold"):
+    for column in ("score", "gold"):  # the slope on a 0/1 column is a difference of means
         defined = items.dropna(subset=["x", column])
         effect = slope(defined[column], defined["x"], defined["group"], step=runs.ruler.step)
         does = f"own responses have a mean {column} {{size}} {{above}} others"
@@ -136,9 +139,16 @@ def _liking(
 ) -> Effect:
     """Estimate a system's mean score at equal gold minus the mean over the other systems.
 
-    The judge's own system is not among the others. They are coded so that their effects sum to
-    zero; then the coefficient of the system's own indicator is this difference. With the others p,
-    q, r, r is coded as -1 in both columns:
+    Args:
+        runs: of the judge.
+        items: n complete items.
+        system: the system of each item, (n,).
+        name: the system whose liking is estimated, the judge's own or another.
+        others: all systems but the judge's own, which never counts among the others.
+
+    The others are coded so that their effects sum to zero; then the coefficient of the indicator of
+    `name` is the difference. For the judge's own system beside the others p, q and r, the last of
+    them, r, is -1 in the columns of p and q:
 
         system   own  p   q
         own       1   0   0
@@ -162,6 +172,10 @@ def _against(liking: Effect, placebos: Sequence[Effect]) -> Effect:
     against the mean of the k - 1 others, is l_s * k / (k - 1). A new system differs from the mean
     of k by a variance of (1 + 1 / k) var(l). Where the own estimate has a larger error than theirs,
     the variance between systems (var(l) minus their errors) and the own error are taken instead.
+
+    Args:
+        liking: of the judge's own system.
+        placebos: the likings of the k other systems, each against the mean of the k - 1 others.
     """
     k = len(placebos)
     likings = np.array([placebo.effect for placebo in placebos]) * (k - 1) / k
@@ -171,7 +185,7 @@ def _against(liking: Effect, placebos: Sequence[Effect]) -> Effect:
     between = max(0.0, spread - errors.mean())
     variance = max((1 + 1 / k) * spread, (1 + 1 / k) * between + _variance(liking))
     deviation = math.sqrt(variance)
-    if not deviation > 0:
+    if not deviation > 0:  # no spread at all, or an undefined one: the own interval stays
         return liking
     reach = deviation * special.stdtrit(k - 1, UPPER_QUANTILE)
     p = 2 * special.stdtr(k - 1, -abs(liking.effect) / deviation)
