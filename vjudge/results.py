@@ -73,7 +73,7 @@ def current() -> Settings:
 
 
 def settings(**changes: Any) -> Settings:
-    """Change the defaults of every analysis that are named, and return all defaults.
+    """Set the defaults that are named, for every analysis, and return all defaults.
 
     In a notebook, each warning is from then on printed as one plain line, and only once.
 

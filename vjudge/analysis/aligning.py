@@ -199,6 +199,7 @@ def _limits(table: Scores, is_complete: Series, n_groups: int) -> list[str]:
     n_left_out = int((~is_complete).sum())
     if n_left_out:
         missing = table.frame[table.judges].isna().sum()
+        # Each incomplete candidate with the number of items on which it gave no verdict
         listed = names_of(f"{name} {count}" for name, count in missing[missing > 0].items())
         caveats.append(
             f"{n_left_out} of {len(is_complete)} items are left out: a candidate gave no verdict"

@@ -117,7 +117,7 @@ class Report:
                 figures.append((result.caption, result.reading, image))
         # One row per reason, with the lists of claims and of judges that it holds for
         absent = self.absent.assign(claim=self.absent["claim"].map(CLAIMS))
-        absent = absent.groupby("reason", sort=False).agg(lambda names: list(dict.fromkeys(names)))
+        reasons = absent.groupby("reason", sort=False).agg(lambda names: list(dict.fromkeys(names)))
         source = (ASSETS / "report.html").read_text(encoding="utf-8")
         page = (
             Environment(autoescape=True)
@@ -126,7 +126,7 @@ class Report:
                 report=self,
                 rows=rows,
                 figures=figures,
-                absent=absent.reset_index().to_dict("records"),
+                absent=reasons.reset_index().to_dict("records"),
                 methods=[*self.methods, f"Computed with vjudge {vjudge.__version__}"],
             )
         )
@@ -188,7 +188,7 @@ def report(
     probing = {}
     methods = []
     for name, source in sources.items():
-        home = folder and folder / "runs" / files[name or "judge"]
+        home = folder and folder / "runs" / files[name or "judge"]  # None where nothing is written
         if isinstance(source, JudgeLike):
             run, probe_runs = _graded(source, items, home, controls, options, grading)
         else:  # runs by perturbation: verdicts are counted in the unperturbed one
@@ -211,7 +211,7 @@ def report(
 
 
 def _by_name(judge: Judged, items: Items) -> dict[str, Any]:
-    """Return by judge's name either the judge or its runs by perturbation.
+    """Return each judge, or its runs by perturbation, under the judge's name.
 
     A run becomes a mapping with one entry, the unperturbed run. The name is "" where `judge` is not
     a mapping by judges' names.

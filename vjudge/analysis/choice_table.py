@@ -62,7 +62,8 @@ def choices(
     """
     table = rating_table(Choices, data, judges, people, items, "verdict", columns)
     if judges is None:
-        # A run names people's preference itself, and a choice has neither gold nor a scale
+        # A run has people's preference in the column of this name, if at all; a choice has neither
+        # gold nor a scale
         preference = [name for name in ["preference"] if name in table.frame]
         table = replace(table, people=preference, gold=None, scale=None, scales={})
     for name in table.systems or ():
@@ -137,6 +138,7 @@ class Choices(RatingTable):
                 table = metrics.pairwise_accuracy(
                     within.frame[judge], human[subsets == subset], groups=within.groups
                 )
+                # Without `by` there is one subset, whose column is dropped below
                 names = {"judge": judge, by or "subset": str(subset)}
                 tables.append(table.reset_index().assign(**names))
         table = stacked(tables)

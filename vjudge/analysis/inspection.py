@@ -162,6 +162,7 @@ class Inspection:
         matches = self.texts.index[self.texts["id"] == str(id)]
         if matches.empty:
             raise NotComputed(f"no row has the id {id!r}")
+        # Every row belongs to exactly one question
         return next(positions for positions in cases["rows"] if matches[0] in positions)
 
     @analysis
@@ -192,6 +193,7 @@ class Inspection:
         resampling = options()
         del resampling["confidence"]  # `length_test` has no such option
         table = metrics.length_test(rows, **resampling)
+        # `within` is the same probability as `auc`, between responses to one question alone
         auc, low, high, within = table.loc["words", ["auc", "low", "high", "within"]]
         scale = data.levels(self.rows) or None
         figure = partial(plots.length_by_score, rows, score_name=truth, scale=scale)

@@ -39,7 +39,7 @@ def load_verdicts(
     judges = list(public_set.judges)
     if baselines:
         judges += public_set.baselines
-    people = {name: name.replace("human_", "person ") for name in public_set.people}
+    people = {column: column.replace("human_", "person ") for column in public_set.people}
     fields: dict[str, Any] = {
         "frame": public_set.frame.rename(columns=people),
         "judges": judges,

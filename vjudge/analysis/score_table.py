@@ -300,7 +300,7 @@ class Scores(RatingTable):
             better rank), n, missing.
         """
         truth, name = truth_of(self)
-        table = self._correlations(truth, by, {"n_resamples": 0})
+        table = self._correlations(truth, by, {"n_resamples": 0})  # ranks need no intervals
         rows = table[(table["statistic"] == statistic) & (table[by] != OVERALL)]
         rows = rows.reset_index(drop=True)
         if rows["estimate"].isna().all() or rows[by].nunique() < 2:
@@ -518,7 +518,9 @@ class Scores(RatingTable):
         curves = {}  # judge -> the table that the figure draws
         errors = []  # one table per judge, with rows bias and mae
         for judge, rows in judged.rows.groupby("judge", sort=False):
+            # None: each different score is a point of the curve
             bins = N_BINS if rows["score"].nunique() > MAX_UNBINNED else None
+            # Without groups the column "group" holds row numbers, and items are independent
             groups = None if self.groups is None else rows["group"]
             curves[str(judge)] = metrics.calibration_curve(
                 rows["score"], rows["gold"], bins=bins, groups=groups
@@ -793,6 +795,7 @@ def _by_statistic(table: DataFrame, by: str | None) -> DataFrame:
         table: the table of `Scores._correlations`.
         by: its column of subsets; None where it has none.
     """
+    # Each row of INTERVAL: estimate, low, high
     texts = table.assign(text=[short(*row) for row in table[INTERVAL].to_numpy(float)])
     keys = ["judge"] if by is None else [by, "judge"]
     wide = texts.set_index([*keys, "statistic"])["text"].unstack(sort=False)

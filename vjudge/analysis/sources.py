@@ -62,7 +62,7 @@ def rating_table(
             raise TypeError(f"judges= names columns of a DataFrame, not of a {type(data).__name__}")
         table = from_frame(kind, data, judges, people, fields)
     else:
-        runs = {"": data} if isinstance(data, DataFrame) else data
+        runs = {"": data} if isinstance(data, DataFrame) else data  # a single run has no name yet
         if not isinstance(runs, Mapping):
             name = type(data).__name__
             raise TypeError(f"give a run, runs by name, or a frame with judges=, not {name}")

@@ -77,7 +77,14 @@ class RatingTable:
         return f"{type(self).__name__}: {len(self):,} items, {people}, judges {judges}"
 
     def __getattr__(self, name: str) -> Any:
-        """Find an analysis that only the other kind of table has: its result is not computed."""
+        """Return an analysis that only the other kind of table has, as one that is not computed.
+
+        Python calls this for a name that the table lacks. The analysis returned takes any arguments
+        and returns a `Result` with the reason, so that a notebook for either kind goes on.
+
+        Raises:
+            AttributeError: neither kind has an analysis of this name.
+        """
         for kind in RatingTable.__subclasses__():
             if hasattr(vars(kind).get(name), "__wrapped__"):  # decorated by `results.analysis`
                 return partial(_of_other_kind, name, type(self).__name__)

@@ -357,7 +357,7 @@ class Review(Session):
         """
         if self.reason:
             return self
-        simulated = self
+        simulated = self  # what is returned if there is no annotator
         for number in range(n_annotators):
             simulated = self._simulated_review(f"simulated {chr(ord('A') + number)}")
             rng = np.random.default_rng((self.seed, number))
@@ -485,7 +485,7 @@ class Review(Session):
     def _page(self, votes: DataFrame) -> str:
         """Make one HTML page of the listed items, with everyone's votes on each."""
         annotators = votes["annotator"].unique()
-        cases = []
+        cases = []  # one per item: its HTML, and annotator -> votes on it by field
         for case in self.cases():
             votes_by_annotator = {}
             for annotator in annotators:

@@ -33,7 +33,8 @@ class ReviewCase(NamedTuple):
     number: int  # its position in the list, from 0
     item: Item
     scale: Scale | None  # None where neither a rubric nor the review has one
-    # Side, such as "left" -> the columns of its verdict; {} where that judge did not grade the item
+    # Side, such as "left" -> the columns of its verdict; where that judge did not grade the item,
+    # only "judge" if `revealed`, else {}
     sides: Mapping[str, Mapping[str, Any]]
     votes: Mapping[str, Any]  # this annotator's votes: field -> value
     revealed: bool  # whether judges' names, scores and the truth are shown
@@ -43,8 +44,8 @@ class Pace(NamedTuple):
     """The progress of an annotator: numbers of items, and the minutes that are left."""
 
     assigned: int  # items to review
-    voted: int  # items with a vote, also where they were not assigned
-    left: int  # assigned items without a vote
+    voted: int  # items ever voted on, also those not assigned and those whose vote was withdrawn
+    left: int  # assigned items never voted on
     minutes_left: float  # by the median time from item to item; NaN below three items voted on
 
 
@@ -441,15 +442,17 @@ class Session:
         The estimate is the median time between the first votes on two items, which a pause hardly
         moves, times the number of items left.
         """
-        starts: dict[str, datetime] = {}  # item id -> time of the first vote on it
+        # Item id -> time of the first vote on it, also where that was withdrawn later
+        starts: dict[str, datetime] = {}
         for vote in self._log.lines:
             if vote["annotator"] == annotator:
                 starts.setdefault(vote["id"], datetime.fromisoformat(vote["time"]))
+        # An annotator without a share in this review has voted in another one of the folder
         assigned = self.plan.get(annotator, list(starts))
         n_left = len(set(assigned).difference(starts))
         minutes = math.nan
         if len(starts) > 2:
-            gaps = np.diff(sorted(time.timestamp() for time in starts.values()))
+            gaps = np.diff(sorted(time.timestamp() for time in starts.values()))  # seconds
             minutes = float(np.median(gaps)) * n_left / 60
         return Pace(assigned=len(assigned), voted=len(starts), left=n_left, minutes_left=minutes)
 

@@ -147,7 +147,8 @@ def image_boxes(sources: Sequence[Any], image_size: int) -> list[ImageBox]:
             boxes.append(ImageBox(f"no image: {error}"))
             continue
         small = images.thumbnail(image, size=image_size)
-        # PNG keeps a drawing, which has few colours, sharp; a photograph as PNG is slow and large
+        # PNG keeps a drawing, which has few colours, sharp; a photograph as PNG is slow and large.
+        # `getcolors` returns None where there are more colours than its argument
         is_drawing = small.getcolors(2_000) is not None
         uri = images.data_uri(small, format="png" if is_drawing else "jpeg")
         scale = image_size / max(small.size)

@@ -224,5 +224,5 @@ def _warn_of_lines(log: Log) -> None:
             f"{len(log.unchecked)} lines are of a version without checksums: they count, though a"
             " change since they were written would not show"
         )
-    for text in texts:
+    for text in texts:  # level 5 is the line that makes the review
         warnings.warn(f"{log.path}, {text}", RuntimeWarning, stacklevel=5)

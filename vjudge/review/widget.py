@@ -450,7 +450,7 @@ class Matrix(_View):
         """Make the button of one count; the larger the count, the bluer the button."""
         count = int(self.table.loc[truth, score])
         button = ipw.Button(description=str(count), disabled=count == 0)
-        shade = count / max(1, self.table.to_numpy().max())
+        shade = count / max(1, self.table.to_numpy().max())  # 0 to 1, as a share of the largest
         button.style.button_color = f"rgba(0,114,178,{0.6 * shade:.2f})"
         button.on_click(lambda pressed: self._open(truth, score))
         return _with_class("vj-same" if truth == score else "vj-other", button)
