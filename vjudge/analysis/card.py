@@ -439,7 +439,7 @@ def _failure_finding(table: Scores | Choices, judge: str) -> Finding:
     "holds" where no verdict is missing or closed; else it is "measured".
     """
     runs = table.verdicts
-    if runs is None:
+    if runs is None:  # a wide table tells no reasons
         missing = int(table.frame[judge].isna().sum())
         return "measured", f"{missing:,} of {len(table.frame):,} items have no verdict"
     run = runs[runs["judge"] == judge]

@@ -92,13 +92,13 @@ def by_subset(cells: DataFrame, truth: str, column: str, overall: str) -> str:
     means = subsets.groupby("judge", sort=False)["estimate"].mean()
     best = means.sort_values(ascending=False).index[0]
     of_best = subsets[subsets["judge"] == best].sort_values("estimate")
-    weakest = of_best.iloc[0]
-    strongest = of_best.iloc[-1]
+    # Its rows with the lowest and the highest estimate
+    bottom = of_best.iloc[0]
+    top = of_best.iloc[-1]
     n_subsets = subsets[column].nunique()
     text = f"{best} has the highest mean over {n_subsets} {_plural(column, n_subsets)}"
     if n_subsets > 1:
-        text += f", from {bounds(weakest)} ({weakest[column]})"
-        text += f" to {bounds(strongest)} ({strongest[column]})"
+        text += f", from {bounds(bottom)} ({bottom[column]}) to {bounds(top)} ({top[column]})"
     text += "."
     if subsets["judge"].nunique() > 1:
         winners = subsets.loc[subsets.groupby(column, sort=False)["estimate"].idxmax(), "judge"]

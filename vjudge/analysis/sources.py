@@ -173,6 +173,7 @@ def from_runs(
     rows = _item_rows(runs.values(), items)
     frame = pd.concat([rows, DataFrame(columns).reindex(rows.index)], axis=1)
     frame, people = _split_human_scores(frame)
+    # `groups_of` reads ids from a column; here they are the index
     frame[GROUP] = groups_of(frame.rename_axis(None).assign(id=frame.index))
     has_gold = "gold" in frame and frame["gold"].notna().any()
 

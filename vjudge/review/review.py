@@ -138,7 +138,7 @@ class Review(Session):
         table = DataFrame(rows)
         unfinished = table.loc[table["left"] > 0, "annotator"]
         reading = "Everyone is done."
-        if len(unfinished):
+        if unfinished.size:
             reading = f"Not done yet: {names_of(unfinished)}."
         return Result(
             table, name="review_progress", reading=reading, caption=f"Progress: {self._about()}"

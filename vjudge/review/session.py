@@ -125,6 +125,7 @@ class Session:
         self.levels = [f"{level:g}" for level in ticks]
         self._true_levels = _nearest_levels(self.truth, ticks).rename(self.truth.name)
         score_levels_by_judge = self.judge_scores.apply(_nearest_levels, ticks=ticks)
+        # A verdict without a score has the level "none"; an item not graded has NaN, no level
         self._score_levels = score_levels_by_judge.where(self._graded)
         # Score minus truth, (n_items, n_judges): above 0 the judge is too high
         self._score_gaps = self.judge_scores.sub(self.truth, axis=0)
@@ -160,7 +161,7 @@ class Session:
 
     @property
     def voted(self) -> pd.Series:
-        """Whether this annotator has voted on an item, by item id."""
+        """Whether this annotator has a vote on each item, withdrawn ones aside, by item id."""
         votes = self._log.current()
         ids = [vote["id"] for vote in votes if vote["annotator"] == self.annotator]
         return pd.Series(self._ids.isin(ids), self._ids)
@@ -192,8 +193,8 @@ class Session:
         """Move in the list, and return the new current item.
 
         Args:
-            by: the number of items forward, or backward where it is negative. The first and the
-                last item are not passed.
+            by: the number of items forward, or backward where it is negative. A step beyond the
+                first or the last item ends there.
             id: the item to start from; None, and an item that is not listed, mean the current one.
         """
         if id in self.listed:
@@ -230,8 +231,8 @@ class Session:
         """Choose which items are listed and in which order; return their number.
 
         The first item without a vote of this annotator becomes the current one. Every vote records
-        the filters of its list. A vote does not count as blind where they tell scores (score,
-        truth, disagreement, or the order "worst").
+        the filters of its list. It does not count as blind where one of these filters tells scores:
+        score, truth, disagreement, or the order "worst".
 
         Args:
             judge: lists the items that this judge graded, and makes score, disagreement and the
@@ -267,6 +268,7 @@ class Session:
             # items without a truth have a distance of NaN and come last
             ids = distances.sort_values(ascending=False, kind="stable").index
 
+        # Item id -> whether it is listed: assigned to this annotator, and passed by every filter
         passes = pd.Series(self._ids.isin(self.plan[self.annotator]), self._ids)
         for name, value in chosen.items():
             if name != "order":
