@@ -1,6 +1,7 @@
 """Each benchmark's own number from a run on rows of its layout, and an absolute judge on pairs; values by hand."""
 
 import gzip
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import vjudge as vj
 from chatmodels import make
 from samples import ROWS, judge_of, pair
 from vjudge import data
+from vjudge.benchmarks import numbers
 from vjudge.data import CollectionError, load_collection
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* rows have no interval")
@@ -268,3 +270,17 @@ def test_public_verdicts_give_the_published_win_rate():
     assert result.official and result.table.loc["gpt-4o", "estimate"].iloc[0] == pytest.approx(
         0.806
     )
+
+
+def test_a_headline_falls_back_to_the_first_part_that_is_defined():
+    keys = [(part, "accuracy", "wrong") for part in ("macro", "overall", "charts")]
+    index = pd.MultiIndex.from_tuples(keys, names=["part", "statistic", "unread"])
+    table = pd.DataFrame({"estimate": [np.nan, 0.5, 0.6], "low": 0.4, "high": 0.7}, index)
+    table["n"], table["missing"] = [0, 8, 5], [9, 1, 0]
+    whole = SimpleNamespace(parts=("overall", "charts"))
+    expected = "x: Accuracy .50 [.40, .70] (overall; n = 8, 1 missing; unread: wrong)."
+    assert numbers._headline(whole, "x", table) == expected
+    parts = SimpleNamespace(parts=("charts",))
+    assert "from .60 [.40, .70] (charts) to .60" in numbers._headline(parts, "", table)
+    table.loc["charts", "estimate"] = np.nan
+    assert numbers._headline(parts, "", table) == "Accuracy is undefined (n = 0, 9 missing)."

@@ -13,6 +13,7 @@ from pytest import fail, fixture, mark, raises
 from samples import LEVELS, plain, png, row
 from vjudge.data import CollectionError, canonical, fingerprint, load_collection, rows_of, validate
 from vjudge.data.cells import rater_scores
+from vjudge.data.checks import check_rows
 from vjudge.images import open_image
 from vjudge.records import Item, Pair
 
@@ -192,3 +193,11 @@ def test_errors_show_the_first_ones_and_the_count():
     message = str(error.value)
     assert len(error.value.problems) == 50 and message.count("is off the rubric") == 10
     assert message.endswith("and 40 more, all in the error's `problems`")
+
+
+def test_a_row_without_an_id_is_told_from_one_with_the_id_of_another():
+    rows = [{"id": None}, {"id": "a"}, {"id": "a"}]
+    with raises(CollectionError) as caught:
+        check_rows(rows, "gold", [True] * 3, "", "")
+    found = [(problem.index, problem.reason) for problem in caught.value.problems]
+    assert found == [(0, "is missing"), (2, "is not unique")]

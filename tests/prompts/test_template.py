@@ -108,7 +108,10 @@ def test_messages_for_an_engine_that_writes_the_conversation():
 def test_targets():
     expected = "Good. So the overall score is 4.\n[RESULT] 4"
     assert target("Good.", 4) == target(" Good. So the overall score is 4.\n", 4) == expected
-    with pytest.raises(ValueError, match="closes with another score than 4"):
-        target("Good. So the overall score is 3.", 4)
+    for closing in ("3.", "4.5.", "3", "4", "three.", "3 of 5."):
+        with pytest.raises(ValueError, match="closes with another score than 4, or otherwise"):
+            target(f"Good. So the overall score is {closing}", 4)
+    within = "So the overall score is hard to say. It is good."
+    assert target(within, 4) == f"{within} {expected.partition('Good. ')[2]}"
     with pytest.raises(ValueError, match="already holds a"):
         target("Good. [RESULT] 4", 4)

@@ -1,6 +1,7 @@
 """Fine-tuning: it learns, on every architecture, resumes exactly, and says what came of it."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -147,6 +148,12 @@ def test_the_best_weights_are_kept(random_judge, tmp_path, monkeypatch):
     for step, best in (("best", True), ("checkpoints/checkpoint-3/model", False)):
         weight = load_file(tmp_path / f"{step}.safetensors")["lm_head.weight"]
         assert weight.equal(own) is best
+
+
+def test_no_weights_are_worse_than_those_without_a_correlation():
+    unread = trainer.quality(math.nan, 0.0)
+    assert unread == trainer.quality(math.nan, 1.0) < trainer.quality(-0.5, 1.0)
+    assert trainer.quality(0.8, 0.5) == 0.4
 
 
 def test_critic_rows_train_wherever_prompt_and_target_are_there(base_of, tmp_path):

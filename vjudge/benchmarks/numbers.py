@@ -97,26 +97,34 @@ def benchmark_result(
 
 
 def _headline(spec: Benchmark, judge: str, table: pd.DataFrame) -> str:
-    """Write the sentence on a judge's headline, the first row of its table.
+    """Summarise a judge's headline number in one sentence.
 
-    For a benchmark that reports no overall number, it names the lowest and the highest part.
+    The headline is the first row of the judge's table: a part of the benchmark, a statistic, and
+    what an unread answer (one without a verdict) counts as. If the benchmark reports no overall
+    number, the sentence names the lowest and the highest part instead.
     """
-    subject = f"{judge}: " if judge else ""  # a single run's judge has no name
     part, statistic, unread = table.index[0]
-    subject += statistic.capitalize()
-    counts = f"n = {table['n'].iloc[0]:,}, {table['missing'].iloc[0]:,} missing"
-    rows = table.xs((statistic, unread), level=["statistic", "unread"]).dropna(subset="estimate")
-    if rows.empty:
-        return f"{subject} is undefined ({counts})."
+    subject = f"{judge}: {statistic.capitalize()}" if judge else statistic.capitalize()
+    rows = table.xs((statistic, unread), level=["statistic", "unread"])
+    defined = rows.dropna(subset="estimate")
+    if "overall" not in spec.parts:  # then "overall" and "macro" are beside what is reported
+        defined = defined.drop(index=["overall", "macro"], errors="ignore")
+    if defined.empty:
+        return f"{subject} is undefined ({_counts(rows.iloc[0])})."
     if "overall" in spec.parts:
-        # the headline's part may be undefined: then the first one that is not
-        rows = rows.loc[[part]] if part in rows.index else rows.iloc[:1]
-        value = short(*rows[INTERVAL].iloc[0])
-        return f"{subject} {value} ({part}; {counts}; unread: {unread})."
-    rows = rows.drop(index=["overall", "macro"], errors="ignore").sort_values("estimate")
+        # Fall back to the first part with an estimate where the headline's has none
+        part = part if part in defined.index else defined.index[0]
+        row = defined.loc[part]
+        return f"{subject} {short(*row[INTERVAL])} ({part}; {_counts(row)}; unread: {unread})."
+    rows = defined.sort_values("estimate")
     lowest = f"{short(*rows[INTERVAL].iloc[0])} ({rows.index[0]})"
     highest = f"{short(*rows[INTERVAL].iloc[-1])} ({rows.index[-1]})"
     return f"{subject} from {lowest} to {highest}, {len(rows)} in all (unread: {unread})."
+
+
+def _counts(row: pd.Series) -> str:
+    """Say how many rows count in a number, and how many are missing."""
+    return f"n = {row['n']:,.0f}, {row['missing']:,.0f} missing"
 
 
 def _is_headline(spec: Benchmark, table: pd.DataFrame) -> np.ndarray:

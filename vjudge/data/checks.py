@@ -205,26 +205,27 @@ def _score_faults(row: Row) -> RowFaults:
 
 
 def check_rows(
-    rows: Sequence[Row], field: str, sound: Sequence[bool], reason: str, remedy: str
+    rows: Sequence[Row], field: str, is_valid: Sequence[bool], reason: str, remedy: str
 ) -> None:
-    """Refuse rows with an invalid field, or with an id that is missing or not unique.
+    """Raise one error that names every row with an invalid field, or without an id of its own.
 
     Args:
         rows: canonical rows.
-        field: the column that was checked.
-        sound: for each row whether the field is valid.
-        reason, remedy: for the problem of a row whose field is invalid.
+        field: the column that the caller checked.
+        is_valid: for each row whether the field is valid.
+        reason, remedy: texts reported for each row whose field is invalid.
 
     Raises:
-        CollectionError: names every such row.
+        CollectionError: names every such row; of rows with the same id all but the first.
     """
     problems = []
     seen = set()
     for index, row in enumerate(rows):
         id = id_of(row)
         if id is None or id in seen:
-            problems.append(Problem(index, id, "id", "is not unique", "give every row its own id"))
-        if not sound[index]:
+            fault = "is missing" if id is None else "is not unique"
+            problems.append(Problem(index, id, "id", fault, "give every row its own id"))
+        if not is_valid[index]:
             problems.append(Problem(index, id, field, reason, remedy))
         seen.add(id)
     if problems:

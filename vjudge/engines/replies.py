@@ -343,8 +343,9 @@ def _verdict_step(
 
         tokens   [RESULT] 2 </think> Good. [RESULT] 4 </s>
         joined   [result]2</think>good.[result]4
-        plain                    good.[result]4
-                          marker_end ---------^ position = len(plain) - (len(joined) - n_before)
+        plain                   good.[result]4
+                                             ^ marker_end, and the verdict's position:
+                                               len(plain) - (len(joined) - n_before)
     """
     plain = _bare(text.encode("utf-8", "surrogatepass"))
     bare_marker = _bare(marker.encode())

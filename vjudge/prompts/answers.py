@@ -70,7 +70,7 @@ def answer_text(
 
 
 def target(feedback: str, score: int) -> str:
-    """Write the answer a Prometheus judge is trained on: feedback, a closing sentence, the verdict.
+    """Build the answer a Prometheus judge is trained on: feedback, a closing sentence, the verdict.
 
     The closing sentence is added unless the feedback ends with it already.
 
@@ -87,9 +87,11 @@ def target(feedback: str, score: int) -> str:
         raise ValueError("the feedback already holds a [RESULT] marker: pass the text before it")
     closing = f"So the overall score is {score}."
     if not feedback.endswith(closing):
-        if re.search(r"So the overall score is [^.]*\.$", feedback):
+        # A last sentence of this beginning has another score, such as "4.5.", or another form
+        if re.search(r"\bso the overall score is (?:[^.]|\.\d)*\.?$", feedback, re.IGNORECASE):
             raise ValueError(
-                f"the feedback closes with another score than {score}: {feedback[-40:]!r}"
+                f"the feedback closes with another score than {score}, or otherwise than by"
+                f" {closing!r}: {feedback[-40:]!r}"
             )
         feedback = f"{feedback} {closing}".lstrip()
     return f"{feedback}\n[RESULT] {score}"

@@ -117,7 +117,7 @@ def read_levels(text: str, scales: Mapping[str, Mapping[int, str]]) -> dict[str,
     """
     # 1) the levels in each object; a single verdict is a score, or a label such as "A" for 0
     single = scales.get("", {})  # empty for named criteria
-    labels = {label.strip(' "'): level for level, label in single.items()}
+    labels = {label.strip(' "').upper(): level for level, label in single.items()}
     gives = "score" if all(label.lstrip("-").isdigit() for label in labels) else "choice"
     readings: list = []
     for _start, _stop, cells in json_objects(text, tuple):

@@ -70,6 +70,14 @@ def lesson_of(first: float, last: float, n_losses: int) -> str | None:
     return None
 
 
+def quality(pearson: float, parsed: float) -> float:
+    """Rate weights: the correlation with the truth times the share of readable verdicts.
+
+    Without a correlation (no verdict is readable, or all are the same) it is -1, the lowest.
+    """
+    return -1.0 if math.isnan(pearson) else pearson * parsed
+
+
 class JudgeTrainer(weights.OwnCheckpoints, Trainer):
     """transformers' Trainer on `Examples`.
 
@@ -195,11 +203,10 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
         return optimizer
 
     def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
-        """Grade the validation rows, log how well that went, and keep the best weights so far.
+        """Grade the validation rows, log correlation and readable share, and keep the best weights.
 
-        The best weights have the highest correlation with the truth times share of readable
-        verdicts. Where the correlation is undefined it counts as -1. transformers calls this
-        method, with arguments that are of no use here.
+        The best weights have the highest `quality`. transformers calls this method, with arguments
+        that are of no use here, and reads no metrics: they are in the log.
         """
         if self.is_world_process_zero() and self.grade is not None:
             self.model.eval()
@@ -211,9 +218,9 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
             entry = table.loc["pearson", ["estimate", "low", "high"]].astype(float)
             pearson = entry.pop("estimate")
             parsed = float(run["score"].notna().mean())
-            quality = -parsed if math.isnan(pearson) else pearson * parsed
-            if self.state.best_metric is None or quality > self.state.best_metric:
-                self.state.best_metric = quality
+            reached = quality(pearson, parsed)
+            if self.state.best_metric is None or reached > self.state.best_metric:
+                self.state.best_metric = reached
                 weights.save_weights(self.model, self.out / BEST)
             self.log({"pearson": pearson, **entry, "parsed": parsed, "n": len(run)})
         self.control.should_evaluate = False
