@@ -94,6 +94,29 @@ def test_a_long_scale_has_a_field_and_the_levels_of_the_figure(tmp_path):
     assert table.loc["0", "100"] == 2 and table.loc["10", "60"] == 1  # 5 and 55 count up
 
 
+@pytest.mark.parametrize(
+    "scale, keys",
+    [
+        ((1, 5), "12345"),
+        ((0, 10), "0123456789"),
+        ((1, 11), "123456789"),  # 10 and 11 have two digits, and no key
+        ((-2, 2), "012"),  # no key types a sign
+    ],
+)
+def test_a_score_of_one_digit_has_that_key_and_any_other_none(tmp_path, scale, keys):
+    bare = [row | {"criteria": None, "descriptions": None} for row in rows()]
+    runs = {"mine": judged("first", [float(scale[0])] * 6)}
+    shown = Reviewer(Review(bare, runs, out=tmp_path, annotator="ann", scale=scale))
+    key_of = {}  # score -> the classes that stand for a key
+    for name, button in shown._buttons.items():
+        if name.startswith("score "):
+            key_of[name[6:]] = [text for text in button._dom_classes if "vj-key-" in text]
+    assert len(key_of) == scale[1] - scale[0] + 1
+    assert {score: found for score, found in key_of.items() if found} == {
+        key: [f"vj-key-{key}"] for key in keys
+    }
+
+
 def cells(shown):
     """The matrix's buttons by row and column."""
     width = len(shown.table.columns) + 1

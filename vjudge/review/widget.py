@@ -83,9 +83,9 @@ class Reviewer(_View):
     cast elsewhere are shown after the next action. Where widgets can't run, the current item is
     shown as a plain page.
 
-    Keys, once the tool was clicked: digits give a score; l, r, g and b say which feedback is better
-    (left, right, both good, both bad); the arrows move; u undoes; n goes to the note, and Escape
-    leaves it.
+    Keys, once the tool was clicked: a digit gives that score, and a score of more digits or below 0
+    has no key; l, r, g and b say which feedback is better (left, right, both good, both bad); the
+    arrows move; u undoes; n goes to the note, and Escape leaves it.
 
     Args:
         review: the review, which says who votes.
@@ -184,8 +184,8 @@ class Reviewer(_View):
         if highest - lowest < MAX_BUTTONS:
             for score in range(lowest, highest + 1):
                 cast = partial(self._cast, "score", score)
-                # The key of 10 is 0, unless the scale has a 0 itself
-                key = str(score % 10) if lowest > 0 or score < 10 else ""
+                # A key types one digit: -1 and 10 have no key
+                key = str(score) if 0 <= score <= 9 else ""
                 row.append(self._button(f"score {score}", str(score), cast, key))
         else:
             row += [self._score, self._button("score", "Give score", self._cast_typed_score)]
