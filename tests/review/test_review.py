@@ -392,6 +392,10 @@ def test_the_time_left_is_the_median_gap_times_what_is_open(opened):
         review._log.lines[-1]["time"] = f"2026-01-01T00:0{minute * 2}:00+00:00"
     review._log.lines[-1]["time"] = "2026-01-01T09:00:00+00:00"  # after a night
     assert review.pace("ann") == (N, 4, 2, 4.0)  # gaps of 2, 2 and 536 minutes
+    review.score(None, id="i1")  # a withdrawn vote is no vote, in every count
+    assert review.pace("ann") == (N, 3, 3, 6.0)  # its time was spent
+    assert review.voted.sum() == 3
+    assert opened("bob", annotators=["bob"]).pace("ann")[:3] == (3, 3, 0)  # ann has no share here
 
 
 RESULTS = ("preferences", "tags", "disagreements", "example", "progress")

@@ -44,9 +44,10 @@ class Pace(NamedTuple):
     """The progress of an annotator: numbers of items, and the minutes that are left."""
 
     assigned: int  # items to review
-    voted: int  # items ever voted on, also those not assigned and those whose vote was withdrawn
-    left: int  # assigned items never voted on
-    minutes_left: float  # by the median time from item to item; NaN below three items voted on
+    voted: int  # items with a vote, withdrawn ones aside; also items that are not assigned
+    left: int  # assigned items without a vote
+    # By the median time from item to item; NaN below three items ever voted on
+    minutes_left: float
 
 
 class Session:
@@ -162,9 +163,13 @@ class Session:
     @property
     def voted(self) -> pd.Series:
         """Whether this annotator has a vote on each item, withdrawn ones aside, by item id."""
+        return pd.Series(self._ids.isin(self._voted_ids(self.annotator)), self._ids)
+
+    def _voted_ids(self, annotator: str) -> set[str]:
+        """Return the items that an annotator has a vote on, withdrawn ones aside."""
         votes = self._log.current()
-        ids = [vote["id"] for vote in votes if vote["annotator"] == self.annotator]
-        return pd.Series(self._ids.isin(ids), self._ids)
+        ids = {vote["id"] for vote in votes if vote["annotator"] == annotator}
+        return ids.intersection(self._ids)
 
     def is_complete(self, id: str) -> bool:
         """Tell whether this annotator has cast every vote that an item takes.
@@ -442,21 +447,22 @@ class Session:
         """Measure an annotator's progress, and estimate the minutes that are left.
 
         The estimate is the median time between the first votes on two items, which a pause hardly
-        moves, times the number of items left.
+        moves, times the number of items left. A withdrawn vote took its time, and counts there.
         """
         # Item id -> time of the first vote on it, also where that was withdrawn later
         starts: dict[str, datetime] = {}
         for vote in self._log.lines:
             if vote["annotator"] == annotator:
                 starts.setdefault(vote["id"], datetime.fromisoformat(vote["time"]))
+        voted = self._voted_ids(annotator)
         # An annotator without a share in this review has voted in another one of the folder
-        assigned = self.plan.get(annotator, list(starts))
-        n_left = len(set(assigned).difference(starts))
+        assigned = self.plan.get(annotator, list(voted))
+        n_left = len(set(assigned) - voted)
         minutes = math.nan
         if len(starts) > 2:
             gaps = np.diff(sorted(time.timestamp() for time in starts.values()))  # seconds
             minutes = float(np.median(gaps)) * n_left / 60
-        return Pace(assigned=len(assigned), voted=len(starts), left=n_left, minutes_left=minutes)
+        return Pace(assigned=len(assigned), voted=len(voted), left=n_left, minutes_left=minutes)
 
     def _target_id(self, id: str | None) -> str:
         """Return the item to vote on: the item with this id, or the current one.
