@@ -10,6 +10,7 @@ from pandas import DataFrame
 
 import vjudge as vj
 from vjudge import metrics
+from vjudge.analysis import readings
 
 QUICK = {"n_resamples": 200}
 RNG = np.random.default_rng(5)
@@ -163,6 +164,22 @@ def test_better_worse_undecided_and_undefined_judges_are_called_so():
     same = wide().assign(also=lambda frame: frame["good"].sample(frac=1, random_state=1).to_numpy())
     tied = vj.scores(same, judges=["noise", "also"], people=PEOPLE).compare(**QUICK)
     assert tied.reading.startswith("Undecided between") and "better" not in tied.reading
+
+
+def test_a_rival_that_beats_the_judge_with_the_highest_mean_is_named():
+    """Judges that share different items: "a" has the mean .75 and loses to "b" (.5) where both scored."""
+    pairs = DataFrame(
+        [
+            ("b", "a", 0.8, 0.6, 0.2, 0.1, 0.3, 0.01),
+            ("a", "c", 0.9, 0.4, 0.5, 0.4, 0.6, 0.01),
+            ("b", "c", 0.2, 0.1, 0.1, -0.2, 0.4, 0.5),
+        ],
+        columns="a b estimate_a estimate_b difference low high p_holm".split(),
+    )
+    lost = "b agrees better than a, whose mean is the highest (.20 [.10, .30], p (Holm) = .010)."
+    won = "a agrees better than c (.50 [.40, .60], p (Holm) = .010)."
+    assert readings.comparisons(pairs) == f"{won} {lost}"
+    assert readings.comparisons(pairs.assign(p_holm=[0.01, 0.5, 0.5])).startswith(lost)
 
 
 def test_one_judge_has_no_rival_and_says_what_to_add():

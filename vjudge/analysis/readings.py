@@ -118,9 +118,9 @@ def _plural(noun: str, count: int) -> str:
 
 
 def comparisons(pairs: DataFrame, noun: str = "agrees better") -> str:
-    """Name the best judge, the rivals it beats significantly, and those where this is undecided.
+    """Name the best judge, the rivals it beats or loses to, and those where this is undecided.
 
-    A rival that is significantly better than the judge with the highest mean is not named.
+    The best judge has the highest mean of its estimates; a rival wins or loses significantly.
 
     Args:
         pairs: one row per pair of judges: a, b, estimate_a, estimate_b, difference (a minus b),
@@ -140,6 +140,8 @@ def comparisons(pairs: DataFrame, noun: str = "agrees better") -> str:
     best = estimates.groupby("judge")["estimate"].mean().idxmax()
     rows = _against_rivals(defined, best)
     won = rows[(rows["p_holm"] < ALPHA) & (rows["difference"] > 0)]
+    # Pairs may be on different items: among three judges one may beat that of the highest mean
+    lost = rows[(rows["p_holm"] < ALPHA) & (rows["difference"] < 0)]
     undecided = rows[rows["p_holm"] >= ALPHA]
     sentences = []
     if len(won):
@@ -150,6 +152,12 @@ def comparisons(pairs: DataFrame, noun: str = "agrees better") -> str:
         if len(won) > 1:
             size = f"by least against {nearest['rival']}: {size}"
         sentences.append(f"{best} {noun} than {rivals} ({size}).")
+    for _, row in lost.iterrows():
+        size = short(-row["difference"], -row["high"], -row["low"])  # of rival minus best
+        sentences.append(
+            f"{row['rival']} {noun} than {best}, whose mean is the highest"
+            f" ({size}, p (Holm) {format_p(row['p_holm'])})."
+        )
     if len(undecided):
         # The widest interval shows how large an effect these data can't exclude
         widest = undecided.loc[(undecided["high"] - undecided["low"]).idxmax()]
