@@ -88,6 +88,14 @@ def test_pictures_are_counted_by_their_content(tmp_path):
         inspect(rows)
 
 
+def test_a_question_shows_every_image_of_a_response(tmp_path):
+    names = ["asked.png", "first.png", "second.png"]
+    asked, *drawn = (str(tmp_path / picture(tmp_path, name, "red")) for name in names)
+    items = [row("a", images=[asked], response_images=drawn), row("b", images=[asked])]
+    figure = inspect(items).question("a").plot()
+    assert [ax.get_title() for ax in figure.axes] == ["1", "a: response", "a: response (2)"]
+
+
 def test_rubrics_are_compared_two_by_two():
     texts = ["Is it red?", "Is it red and round?", "How well is it written?"]
     result = inspect(

@@ -138,10 +138,10 @@ class Inspection:
             for name in _OF_RESPONSES:
                 if row.get(name):
                     lines.append((f"{row['id']}: {name.replace('_', ' ')}", row[name]))
-            # Images of responses; of several in one column only the last is shown
-            for column, _, source in pictures_in(self.rows[position]):
-                if column != "images":
-                    images[f"{row['id']}: {column.removesuffix('_images')}"] = source
+            for column, index, source in pictures_in(self.rows[position]):
+                if column != "images":  # then it is of a response, the first one without a number
+                    number = f" ({index + 1})" if index else ""
+                    images[f"{row['id']}: {column.removesuffix('_images')}{number}"] = source
         return Result(
             DataFrame(lines, columns=["what", "text"]).dropna(),
             name="inspect_question",
