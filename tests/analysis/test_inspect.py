@@ -68,6 +68,8 @@ def test_what_was_planted_is_found():
     assert (
         shares["true score"].tolist() == [1, 2, 3, 4, 5] and shares["50%"].tolist()[:4] == [0] * 4
     )
+    alike = inspect([row(str(n), images=[], human_scores=[3, 3]) for n in range(4)]).people()
+    assert "alpha (interval), which is undefined: all items that two people" in alike.reading
     assert look.people().table.set_index("coefficient").loc["within_one", "estimate"] == 1
     assert look.sample(3).table["id"].is_unique and len(look.sample(3).table) == 3
     unrelated = inspect(

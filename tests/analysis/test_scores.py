@@ -191,6 +191,44 @@ def test_one_judge_has_no_rival_and_says_what_to_add():
         _ = alone.compare().table
 
 
+def test_of_several_judges_the_only_defined_one_is_not_called_the_best():
+    found = table(("good", "constant")).correlate(**QUICK).reading
+    assert found.startswith("good agrees with the mean of 3 people at Pearson's r .")
+    assert "Undefined for constant" in found and "compare()" not in found
+
+
+@pytest.mark.parametrize(
+    "estimates, lows, highs, ending",
+    [
+        ([2, 1], [1.6, 0.5], [2.4, 1.5], "then b, 1.00 [.50, 1.50], whose interval is lower."),
+        ([2, 1], [1.4, 0.5], [2.6, 1.5], "then b, 1.00 [.50, 1.50]; their intervals overlap."),
+        ([2, 1], [np.nan] * 2, [np.nan] * 2, "then b, 1.00; their intervals can't be compared."),
+        ([2, np.nan], [1, np.nan], [3, np.nan], "Only a has a strength, 2.00 [1.00, 3.00]."),
+        ([np.nan] * 2, [np.nan] * 2, [np.nan] * 2, "No strength is determined by these data."),
+        ([2], [1], [3], "Only a has a strength, 2.00 [1.00, 3.00]."),
+    ],
+)
+def test_a_ranking_says_how_the_first_two_intervals_lie(estimates, lows, highs, ending):
+    systems = DataFrame({"estimate": estimates, "low": lows, "high": highs}, dtype=float)
+    assert readings.ranking(list("ab")[: len(estimates)], systems, "strength").endswith(ending)
+
+
+@pytest.mark.parametrize(
+    "scores, text",
+    [
+        ([3.0, 3, 3, 3], "two ratings of one item are equal in 1.00 ["),
+        ([3.0, 3, np.nan, np.nan], "Agreement is undefined: no item has two ratings."),
+    ],
+)
+def test_people_who_gave_one_score_alone_agree_without_an_alpha(scores, text):
+    frame = DataFrame({"p": scores, "q": [np.nan, np.nan, 3, 3]}).assign(good=3.0)
+    if not np.isnan(scores[-1]):
+        frame["q"] = 3.0
+    found = vj.scores(frame, judges=["good"], people=["p", "q"], scale=(1, 5)).agreement(**QUICK)
+    assert text in found.reading
+    assert ("alpha (ordinal) is undefined" in found.reading) == ("equal" in text)
+
+
 def test_a_negative_judge_is_the_reverse_of_the_truth():
     frame = wide().assign(turned=lambda rows: 6 - rows["good"])
     found = vj.scores(frame, judges=["turned"], people=PEOPLE).correlate(**QUICK)
@@ -370,8 +408,29 @@ def test_disagreements_and_missing_name_the_items_and_reasons():
     )
     far = mine.disagreements(3).table
     assert far["gap"].abs().is_monotonic_decreasing and set(far["id"]) <= set(run()["id"])
+    # Two of five scores are 1 from the truth: less than half of the scale 1 to 5
+    sentence = "Share of items half the scale or more from the true score: tiny .00."
+    assert mine.disagreements().reading == sentence
     counted = mine.missing().table.iloc[0]
     assert counted["missing"] == 1 and counted["no verdict"] == 1
+
+
+@pytest.mark.parametrize(
+    "truth, scores, text",
+    [
+        # The truth's range is 6, and one gap of four is 3
+        (
+            [2.0, 2, 8, 8],
+            [2.0, 2, 8, 5],
+            "Share of items half the truth's range or more from T: j .25.",
+        ),
+        ([3.0, 3], [3.0, 3], "No score counts as far from T, which does not vary: name scale=."),
+    ],
+)
+def test_without_a_scale_the_range_of_the_truth_decides_what_is_far(truth, scores, text):
+    found = vj.scores(DataFrame({"j": scores, "gold": truth}), judges=["j"], gold="gold")
+    assert found.scale is None
+    assert found.disagreements().reading == text.replace("T", "the true score")
 
 
 def test_a_paper_has_a_file_for_each_analysis_and_a_venue(tmp_path):

@@ -118,3 +118,11 @@ def test_cases_are_the_responses_to_one_question_and_levels_those_of_every_rubri
     assert data.cases(rows)[list(expected)].to_dict("list") == expected
     assert data.levels([rows[0], rows[1] | {"lowest": 0}]) == [0, 1, 2, 3]
     assert data.levels([PAIR]) == [] and len(data.cases([])) == len(data.lengths([])) == 0
+
+
+def test_lengths_of_rows_without_an_id_have_none_and_belong_to_no_group():
+    rows = [{"id": id, "response": "Red."} for id in ("a", None, None)]
+    rows[2]["group"] = "g"
+    table = data.lengths(rows)
+    assert table["id"].fillna("").tolist() == ["a", "", ""]
+    assert table["group"].fillna("").tolist() == ["a", "", "g"]

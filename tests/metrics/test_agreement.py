@@ -259,7 +259,7 @@ def test_scores_without_levels_are_said():
     """Two runs of a value head in a frame: nothing in the numbers tells that they have no scale."""
     rng = np.random.default_rng(0)
     heads = pd.DataFrame(rng.normal(size=(40, 2)), columns=["one", "two"])
-    with pytest.warns(UserWarning, match="80 ratings have 80 levels: those of a value head"):
+    with pytest.warns(UserWarning, match="80 ratings have 80 levels. If they are scores"):
         agreement(heads, n_resamples=0)
     with pytest.raises(ValueError, match="outside of the scale"):
         agreement(heads, scale=(1, 2, 3, 4, 5), n_resamples=0)

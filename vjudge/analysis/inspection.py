@@ -345,16 +345,19 @@ class Inspection:
         """Measure how well people agree with one another, by `metrics.agreement`."""
         scores = ratings(self.texts["human_scores"])
         counts = scores.notna().sum(axis=1)
-        if counts.max() < 2:
+        if not (counts >= 2).any():
             raise NotComputed("no row has two people's scores: add human_scores or people=[...]")
         scale = data.levels(self.rows)
         table = metrics.agreement(scores, scale=scale, groups=self.texts["group"], **options())
-        alpha = table.loc["alpha_interval"]
+        alpha, low, high = table.loc["alpha_interval", ["estimate", "low", "high"]]
+        size = f" {short(alpha, low, high)}"
+        if np.isnan(alpha):
+            size = ", which is undefined: all items that two people scored have one score"
         return Result(
             table.rename_axis("coefficient").reset_index(),
             name="inspect_people",
             reading=f"Up to {counts.max()} people scored an item; their agreement is Krippendorff's"
-            f" alpha (interval) {short(alpha['estimate'], alpha['low'], alpha['high'])}."
+            f" alpha (interval){size}."
             f" {(counts == 0).sum():,} of {len(self.texts):,} rows have nobody's score.",
             caption="Agreement of people with one another",
         )

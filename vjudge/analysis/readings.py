@@ -50,18 +50,19 @@ def truth_correlations(rows: DataFrame, truth: str, statistic: str) -> str:
     if defined.empty:
         return f"No judge has a correlation with {truth}: {UNDEFINED}."
     best = defined.iloc[0]
-    if len(rows) == 1:
-        text = f"{best['judge']} agrees with {truth} at {symbol} {bounds(best)}"
-        return f"{text}{_sign(best)}."
-    text = f"{best['judge']} agrees best with {truth}: {symbol} {bounds(best)}{_sign(best)}"
-    if len(defined) > 1:
-        worst = defined.iloc[-1]
-        text += f"; {worst['judge']} least: {bounds(worst)}{_sign(worst)}"
-    text += "."
+    worst = defined.iloc[-1]
+    size = f"{symbol} {bounds(best)}{_sign(best)}"
+    if len(defined) == 1:  # nothing to compare it with
+        text = f"{best['judge']} agrees with {truth} at {size}."
+    else:
+        text = f"{best['judge']} agrees best with {truth}: {size}; {worst['judge']} least:"
+        text += f" {bounds(worst)}{_sign(worst)}."
     undefined = rows.loc[rows["estimate"].isna(), "judge"]
     if len(undefined):
         text += f" Undefined for {names_of(undefined)}: {UNDEFINED}."
-    return f"{text} Which judge is better by more than noise is a question for compare()."
+    if len(defined) > 1:
+        text += " Which judge is better by more than noise is a question for compare()."
+    return text
 
 
 def _sign(row: Series) -> str:
@@ -283,14 +284,17 @@ def rater_agreement(table: DataFrame, n_raters: int) -> str:
         table: the table of `metrics.agreement`; its rows alpha_ordinal and exact are stated.
         n_raters: the number of people.
     """
-    if "alpha_ordinal" not in table.index or np.isnan(table.loc["alpha_ordinal", "estimate"]):
-        return "Agreement is undefined: no item has two ratings, or there is no variation."
-    alpha = bounds(table.loc["alpha_ordinal"])
-    equal = bounds(table.loc["exact"])
-    return (
-        f"{n_raters} people agree at Krippendorff's alpha (ordinal) {alpha}; two ratings of one"
-        f" item are equal in {equal} of pairs."
-    )
+    alpha = table.loc["alpha_ordinal"]
+    exact = table.loc["exact"]
+    if np.isnan(exact["estimate"]):
+        return "Agreement is undefined: no item has two ratings."
+    equal = f"two ratings of one item are equal in {bounds(exact)} of pairs"
+    if np.isnan(alpha["estimate"]):
+        return (
+            f"Of {n_raters} people, {equal}; Krippendorff's alpha (ordinal) is undefined, as the"
+            " ratings of these items do not vary."
+        )
+    return f"{n_raters} people agree at Krippendorff's alpha (ordinal) {bounds(alpha)}; {equal}."
 
 
 def at_levels(table: DataFrame, judge: str) -> str:
@@ -328,11 +332,42 @@ def ranking(names: Sequence[str], table: DataFrame, quantity: str) -> str:
         table: their rows in the same order: estimate, low, high.
         quantity: what is estimated, such as "strength".
     """
-    if table["estimate"].isna().all() or len(names) < 2:
+    defined = table.set_axis(list(names)).dropna(subset="estimate")
+    if defined.empty:
         return f"No {quantity} is determined by these data."
-    top = table.iloc[0]
-    second = table.iloc[1]
-    text = f"{names[0]} is strongest, {bounds(top)}; then {names[1]}, {bounds(second)}"
-    if not top["low"] > second["high"]:
-        text += "; their intervals overlap"
-    return f"{text}."
+    top = defined.iloc[0]
+    if len(defined) == 1:
+        return f"Only {top.name} has a {quantity}, {bounds(top)}."
+    second = defined.iloc[1]
+    if np.isnan(top["low"]) or np.isnan(second["high"]):
+        relation = "; their intervals can't be compared"
+    elif top["low"] > second["high"]:
+        relation = ", whose interval is lower"
+    else:
+        relation = "; their intervals overlap"
+    return (
+        f"{top.name} is strongest, {bounds(top)}; then {second.name}, {bounds(second)}{relation}."
+    )
+
+
+def far_scores(rows: DataFrame, truth: str, scale: tuple[float, float] | None) -> str:
+    """Say which share of each judge's scores is far from the truth.
+
+    A score is far if it is at least half the scale from the truth; where the scale is unknown, at
+    least half the range of the truth.
+
+    Args:
+        rows: one row per judge and item: judge, gold (the truth), gap (score minus truth, NaN where
+            either is missing).
+        truth: the name of the truth.
+        scale: its lowest and highest level; None where they are unknown.
+    """
+    lowest, highest = scale or (rows["gold"].min(), rows["gold"].max())
+    if lowest == highest:
+        return f"No score counts as far from {truth}, which does not vary: name scale=."
+    scored = rows.dropna(subset="gap")
+    is_far = scored["gap"].abs() >= (highest - lowest) / 2
+    shares = is_far.groupby(scored["judge"], sort=False).mean()
+    texts = ", ".join(f"{judge} {short(share)}" for judge, share in shares.items())
+    ruler = "the scale" if scale else "the truth's range"
+    return f"Share of items half {ruler} or more from {truth}: {texts}."

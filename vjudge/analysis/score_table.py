@@ -577,31 +577,26 @@ class Scores(RatingTable):
         Returns:
             One row per score: id, group, judge, score, gold, gap (score minus gold).
         """
-        judged = comparable_scores(self)
-        name = judged.truth_name
-        gaps = judged.rows.assign(gap=judged.rows["score"] - judged.rows["gold"])
-        distances = gaps["gap"].abs()
-        # The width of the scale, or the range of the truth where the scale is unknown
-        width = np.ptp(self.scale or (judged.truth.min(), judged.truth.max()))
-        # 1 where a score is half of it or more from the truth, else 0; NaN where there is no gap
-        is_far = (distances >= width / 2).astype(float).where(distances.notna())
-        shares = is_far.groupby(gaps["judge"], sort=False).mean().dropna()
-        texts = ", ".join(f"{judge} {short(share)}" for judge, share in shares.items())
-
-        order = distances.sort_values(ascending=False, kind="stable").index
-        rows = gaps.loc[order].dropna(subset="gap").head(n)
+        comparable = comparable_scores(self)
+        truth_name = comparable.truth_name
+        # One row per judge and item; the gap is NaN where the score or the truth is missing
+        rows = comparable.rows.assign(gap=comparable.rows["score"] - comparable.rows["gold"])
+        by_distance = rows.dropna(subset="gap").sort_values(
+            "gap", key=abs, ascending=False, kind="stable"
+        )
+        furthest = by_distance.head(n)
         # Row numbers become ids where the table has a column of ids
         for column in ("id", "item"):
             if column in self.frame:
-                ids = self.frame[column].reindex(rows["id"])
-                rows = rows.assign(id=ids.to_numpy())
+                ids = self.frame[column].reindex(furthest["id"])
+                furthest = furthest.assign(id=ids.to_numpy())
                 break
         return self._result(
-            rows[["id", "group", "judge", "score", "gold", "gap"]].reset_index(drop=True),
+            furthest[["id", "group", "judge", "score", "gold", "gap"]].reset_index(drop=True),
             name="disagreements",
-            reading=f"Share of items half the scale or more from {name}: {texts}.",
-            caption=f"The {len(rows)} scores furthest from {name}",
-            caveats=judged.caveats,
+            reading=readings.far_scores(rows, truth_name, self.scale),
+            caption=f"The {len(furthest)} scores furthest from {truth_name}",
+            caveats=comparable.caveats,
         )
 
     # --- what scores depend on

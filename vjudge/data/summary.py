@@ -21,7 +21,7 @@ from vjudge.data.schema import (
     id_of,
 )
 from vjudge.images import ImageError, Pictures
-from vjudge.records import as_score, lowest_of, row_levels, text_of, unit_of
+from vjudge.records import as_score, is_missing, lowest_of, row_levels, text_of, unit_of
 
 _CHARACTER = re.compile(  # a character of a script that puts no spaces between words
     "[\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # kana
@@ -175,12 +175,16 @@ def lengths(items: Items) -> DataFrame:
     """Measure each response in words (see `n_words`) and characters; NaN where it is missing.
 
     Returns:
-        One row per item, with the columns id, group, gold, words and characters.
+        One row per item, with the columns id, group, gold, words and characters. The id is missing
+        where the row has none, and the group where it has neither group nor id.
     """
     table = []
     for row in rows_of(items):
         text = text_of(row, "response")
-        cells = {"id": str(row.get("id")), "group": unit_of(row), "gold": as_score(row.get("gold"))}
+        cells: dict = {"id": id_of(row), "gold": as_score(row.get("gold"))}
+        # Else all rows without an id would share one group
+        if cells["id"] is not None or not is_missing(row.get("group")):
+            cells["group"] = unit_of(row)
         if text is not None:
             cells |= {"words": n_words(text), "characters": len(text)}
         table.append(cells)

@@ -220,6 +220,6 @@ def _continuous_caveats(ratings: Floats) -> list[str]:
     if len(present) < MIN_CONTINUOUS or n_levels <= CONTINUOUS * len(present):
         return []
     return [
-        f"{len(present)} ratings have {n_levels} levels: those of a value head share no scale,"
-        " and only correlate compares them; of others give scale="
+        f"{len(present)} ratings have {n_levels} levels. If they are scores of value heads, which"
+        " have no common scale, compare them by correlate alone; if they have one, name scale="
     ]
