@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vjudge.prompts.parse as parsing
-from vjudge.engines.closing import Closing, has_to_be_closed
+from vjudge.engines.closing import Closing
 from vjudge.engines.engine import Answer, Ask
 from vjudge.prompts import TEMPLATES, phrases, target
 from vjudge.prompts.objects import json_objects
@@ -488,7 +488,7 @@ def test_an_answer_is_read_once(monkeypatch, format, text, finish, unread, score
     closing = Closing(partial(parsing.parse_to_close, format=format))
     ask = Ask(scales=[{1: " 1", 4: " 4"}], closing=closing, criteria=[rubric])
     answer = Answer(0, text=text, finish=finish)
-    assert has_to_be_closed(ask, answer) == unread and len(read) == 1
+    assert ask.has_to_be_closed(answer) == unread and len(read) == 1
     assert (None if answer.verdict.failure else answer.verdict.score) == score
     assert answer.verdict == parse(text, scores=(1, 4), format=format, finish=finish, rubric=rubric)
 

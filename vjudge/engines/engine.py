@@ -117,6 +117,41 @@ class Ask(Sampling):
         """Return the rubric whose named criteria a row's answer scores; None for one verdict."""
         return self.criteria[row] if self.criteria else None
 
+    def scales_to_close(self, row: int) -> Mapping[str, Texts]:
+        """Return the scales on which a row's answer can be closed (see `Closing`).
+
+        Returns:
+            criterion -> its scale, each score with its text, such as {1: " 1"}; "" stands for the
+            only verdict of a row without named criteria. Empty where the row has no scale, or where
+            the call closes no answers.
+        """
+        if self.closing is None or self.mode != "feedback":
+            return {}
+        rubric = self.rubric(row)
+        if rubric is None:
+            return {"": self.scale(row)} if self.scale(row) else {}
+        scales = {}
+        for name, criterion in rubric.by_name.items():
+            scales[name] = {score: f" {score}" for score in criterion.scores}
+        return scales
+
+    def has_to_be_closed(self, answer: Answer) -> bool:
+        """Tell whether an answer holds no verdict and can be closed; a refusal is not to be closed.
+
+        To find out, the answer is read. Its verdict is stored in `answer.verdict`, so that it need
+        not be read a second time.
+        """
+        row = answer.index
+        if self.closing is None or not self.scales_to_close(row):
+            return False
+        answer.verdict, is_open = self.closing.read(
+            answer.text,
+            finish=answer.finish,
+            scores=tuple(self.scale(row)),
+            rubric=self.rubric(row),
+        )
+        return is_open
+
     def check(self) -> list[str]:
         """Return a text per invalid option that names its value and what to use instead."""
         faults = super().check()

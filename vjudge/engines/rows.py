@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from vjudge.engines.closing import has_to_be_closed, most_probable, scales_to_close
+from vjudge.engines.closing import most_probable
 from vjudge.engines.engine import Answer, Ask
 from vjudge.engines.tokens import Encoder, ScoreTokens, Stem
 
@@ -113,7 +113,7 @@ class Request(Tokenized):
         if self.failure is not None:
             return
         # 1) an answer without a verdict is closed: its scale is read after a marker that is added
-        if has_to_be_closed(ask, self.answer):
+        if ask.has_to_be_closed(self.answer):
             self._plan_closing(ask, [*self.ids, *tokens], encoder, context)
             return
         # 2) else the distribution is that of the step at which the verdict was written, if one was
@@ -138,7 +138,7 @@ class Request(Tokenized):
         """
         assert ask.closing is not None
         try:
-            for criterion, texts in scales_to_close(ask, self.index).items():
+            for criterion, texts in ask.scales_to_close(self.index).items():
                 marker, scale = encoder.closing_ids(ask.closing.marker_of(criterion), texts)
                 self.read_after([*ids, *marker], scale, criterion)
             # `ids` may hold one token for an image that takes many places.

@@ -51,9 +51,7 @@ from vjudge.engines.client import (
     proxy_of,
 )
 from vjudge.engines.closing import (
-    has_to_be_closed,
     most_probable,
-    scales_to_close,
 )
 from vjudge.engines.engine import (
     NOISE,
@@ -423,7 +421,7 @@ class ServerCall:
         answer = await self._written(turn)
         if answer.failure is not None:
             return answer
-        if has_to_be_closed(ask, answer):
+        if ask.has_to_be_closed(answer):
             return await self._closed(turn, answer)
         # 3) a scale of several tokens takes further requests, which continue the answer
         if served is None or served.scale.first_token_decides or not self.server.continues:
@@ -585,7 +583,7 @@ class ServerCall:
         One verdict is read after the answer and a marker, where the server continues an answer.
         Otherwise, and for several criteria, the server is asked for verdicts by a JSON schema.
         """
-        scales = scales_to_close(self.ask, turn.row)
+        scales = self.ask.scales_to_close(turn.row)
         closing: Any = self.ask.closing
         served = None  # the scale in the server's tokens, where one verdict can be read by them
         if self.server.continues and "" in scales:

@@ -45,7 +45,7 @@ from vjudge.engines.engine import (
 from vjudge.engines.rows import Request, Tokenized, TokenizedT
 from vjudge.engines.tokens import Encoder, ends_of
 from vjudge.engines.vision import CallImages
-from vjudge.models.adapters import base_of
+from vjudge.models.find import base_of
 from vjudge.models.value_head import classifier, load_value_head
 from vjudge.prompts import Prompt
 

@@ -4,9 +4,9 @@ Read in this order; the files marked with a star are of the core:
 
     find.py *      which folder a name means, and what kind of checkpoint stands there
     files.py       its files: settings, weights, fingerprint
-    load.py *      the loaded model, and how it is loaded
+    load.py *      the loaded model, and how it is loaded, low-rank adapters on its base included
     placement.py   on which device, how precisely, and whether it fits
-    adapters.py    low-rank adapters on a base; value_head.py: a judge that gives one number
+    value_head.py  a judge that gives one number
     original.py    an original LLaVA checkpoint in transformers' terms; llava.py: converted once
 """
 

@@ -127,6 +127,14 @@ def folder_of(name_or_path: str | Path) -> Path:
     return folder
 
 
+def base_of(name_or_path: str | Path) -> str | None:
+    """Return the name or path of the base of a folder of adapters; None for anything else."""
+    file = folder_of(name_or_path) / ADAPTER_FILE
+    if not file.is_file():
+        return None
+    return str(read_settings(file)["base_model_name_or_path"])
+
+
 def kind_of(config: Mapping[str, Any], name: str) -> str:
     """Tell from a config.json how a checkpoint is loaded.
 

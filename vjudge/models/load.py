@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,9 +18,8 @@ from tokenizers import AddedToken
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
-from vjudge.models.adapters import base_of, with_adapters
-from vjudge.models.files import fingerprint, library_errors, read_settings
-from vjudge.models.find import NO_HUB, find_checkpoint, locate
+from vjudge.models.files import ADAPTER_FILE, fingerprint, library_errors, read_settings
+from vjudge.models.find import NO_HUB, base_of, find_checkpoint, folder_of, locate
 from vjudge.models.llava import converted
 from vjudge.models.original import Original
 from vjudge.models.placement import Placement, check_fit, place
@@ -159,7 +159,7 @@ def load(
 
     # 3) adapters on top
     if base is not None:
-        loaded = with_adapters(loaded, name_or_path)
+        loaded = _with_adapters(loaded, name_or_path)
         _check_unchanged(loaded)
     return loaded
 
@@ -303,3 +303,44 @@ def _network(shape: VisionLanguageModel, placed: Placement) -> Any:
         )
     model.generation_config = shape.model.generation_config
     return model.eval()
+
+
+def _with_adapters(base: VisionLanguageModel, name_or_path: str | Path) -> VisionLanguageModel:
+    """Return a loaded base with the adapters of a folder put on it, unmerged.
+
+    Args:
+        base: the model that the adapters were trained on; its network is changed.
+        name_or_path: the folder of the adapters.
+
+    Raises:
+        ValueError: the adapters do not fit the base, or can't be read.
+    """
+    folder = folder_of(name_or_path)
+    sources = (base.path, *base.sources)
+    checkpoint = fingerprint(folder, *sources)  # before the weights are read
+    with library_errors(str(folder), folder), warnings.catch_warnings():
+        import peft
+
+        # 1) peft only warns of an adapter that the configuration names and the file lacks; here
+        # that is an error
+        warnings.filterwarnings("error", message=".*missing adapter keys")
+        wrapped: Any = peft.PeftModel.from_pretrained(base.model, folder, local_files_only=True)
+        # 2) peft passes over an adapter in the file that the configuration does not name; here that
+        # is an error, too
+        stored = peft.load_peft_weights(folder, device="cpu", local_files_only=True)
+        unused = set(stored) - set(peft.get_peft_model_state_dict(wrapped))
+        if unused:
+            raise ValueError(
+                f"judge {str(folder)!r}: {len(unused)} of {len(stored)} adapter weights have no"
+                f" module in the base by its {ADAPTER_FILE}, such as {min(unused)}; correct its"
+                " target_modules"
+            )
+    wrapped.requires_grad_(False)
+    return replace(
+        base,
+        name=str(name_or_path),
+        path=folder,
+        model=wrapped.base_model.model.eval(),
+        sources=sources,
+        checkpoint=checkpoint,
+    )

@@ -18,9 +18,8 @@ from transformers import PreTrainedModel
 from vjudge import models
 from vjudge.judging.record import replace_file
 from vjudge.models import VisionLanguageModel
-from vjudge.models.adapters import base_of
 from vjudge.models.files import without_bars
-from vjudge.models.find import folder_of
+from vjudge.models.find import base_of, folder_of
 from vjudge.prompts import families
 
 if TYPE_CHECKING:
