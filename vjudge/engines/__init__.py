@@ -3,7 +3,7 @@
 Read in this order; the files marked with a star are of the core:
 
     engine.py *    Ask, Answer and Engine, the interface of every engine
-    closing.py     what is put behind an answer without a verdict, and which score is the most probable
+    closing.py     the text after which an answer without a verdict is read
     progress.py    the progress bar, and lines beside it
     tokens.py      text to token ids; text from data is never markup
     vision.py      images to features, each image once
