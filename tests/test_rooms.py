@@ -7,7 +7,7 @@ from pathlib import Path
 import vjudge
 
 ROOMS = """
-records images prompts data models engines judging metrics plots results benchmarks probes
+lazy records images prompts data models engines judging metrics plots results benchmarks probes
 analysis builder training preference review
 """.split()
 """From the top of the house to its bottom."""

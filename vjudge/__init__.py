@@ -12,10 +12,10 @@ Importing the package loads neither torch nor pandas: a name brings its module w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vjudge.lazy import lazy_getattr
 
 if TYPE_CHECKING:
     from vjudge.analysis import (
@@ -67,23 +67,9 @@ _NAMES = {
     "results": "NotComputed Result settings",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
-_ROOMS = {room.name for room in iter_modules(__path__)}
+_ROOMS = frozenset(room.name for room in iter_modules(__path__))
 
-
-def lazy(room: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """A room's `__getattr__`: a public name brings the module that has it."""
-
-    def bring(name: str) -> Any:
-        if name in homes:
-            return getattr(import_module(f"{room}.{homes[name]}"), name)
-        if name in _ROOMS and room == __name__:
-            return import_module(f"{room}.{name}")
-        raise AttributeError(f"module {room!r} has no attribute {name!r}")
-
-    return bring
-
-
-__getattr__ = lazy(__name__, _HOMES)
+__getattr__ = lazy_getattr(__name__, _HOMES, _ROOMS)
 
 
 def __dir__() -> list[str]:

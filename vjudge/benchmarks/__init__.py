@@ -16,7 +16,7 @@ Files in reading order:
 A name brings its module when it is first used.
 """
 
-from vjudge import lazy
+from vjudge.lazy import lazy_getattr
 
 _NAMES = {
     "protocols": "BENCHMARKS Benchmark Deviation PROTOCOLS Protocol protocol_table",
@@ -26,4 +26,4 @@ _NAMES = {
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOMES)
-__getattr__, __dir__ = lazy(__name__, _HOMES), __all__.copy
+__getattr__, __dir__ = lazy_getattr(__name__, _HOMES), __all__.copy

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vjudge import lazy
+from vjudge.lazy import lazy_getattr
 
 if TYPE_CHECKING:
     from vjudge.engines.engine import Answer, Ask, Engine
@@ -44,4 +44,4 @@ __all__ = [
 ]
 _HOMES = dict.fromkeys(("Answer", "Ask", "Engine"), "engine")
 _HOMES |= {"HFEngine": "hf", "ServerEngine": "server", "VllmEngine": "vllm", "RayEngine": "ray"}
-__getattr__, __dir__ = lazy(__name__, _HOMES), __all__.copy
+__getattr__, __dir__ = lazy_getattr(__name__, _HOMES), __all__.copy

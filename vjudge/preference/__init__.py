@@ -9,7 +9,7 @@
 A name brings its module when it is first used: `import vjudge.preference` loads no torch.
 """
 
-from vjudge import lazy
+from vjudge.lazy import lazy_getattr
 
 _NAMES = {
     "candidates": "DRAWS draw prompt_of respond",
@@ -21,4 +21,4 @@ _NAMES = {
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOMES)
-__getattr__, __dir__ = lazy(__name__, _HOMES), __all__.copy
+__getattr__, __dir__ = lazy_getattr(__name__, _HOMES), __all__.copy

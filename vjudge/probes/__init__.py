@@ -23,7 +23,7 @@ Files in reading order:
 A name brings its module when it is first used.
 """
 
-from vjudge import lazy
+from vjudge.lazy import lazy_getattr
 
 _NAMES = {
     "changes": "PHRASES blanked coarse padded reencoded swapped",
@@ -39,4 +39,4 @@ _NAMES = {
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOMES)
-__getattr__, __dir__ = lazy(__name__, _HOMES), __all__.copy
+__getattr__, __dir__ = lazy_getattr(__name__, _HOMES), __all__.copy

@@ -7,7 +7,7 @@
 `pip install 'vjudge[train]'`.
 """
 
-from vjudge import lazy
+from vjudge.lazy import lazy_getattr
 
 _NAMES = {
     "account": "ablations losses read_log training_log",
@@ -18,4 +18,4 @@ _NAMES = {
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOMES)
-__getattr__, __dir__ = lazy(__name__, _HOMES), __all__.copy
+__getattr__, __dir__ = lazy_getattr(__name__, _HOMES), __all__.copy
