@@ -103,6 +103,12 @@ def test_alt_test_keeps_its_level_where_people_are_nearly_always_right():
     assert told["items"] <= 20 and told["images"] <= 32, told  # 50 to 60 with a t test over items
 
 
+def test_numbers_of_items_are_reduced_to_those_of_groups_without_rounding_errors():
+    """22 * (15 / 22) is 14.999999999999998 in floating point: the judge leads in all 15 groups."""
+    unit = np.arange(22) % 15
+    assert noninferiority_test(np.full(22, -1.0), unit, 0.1) == exact_p(0, 15, 15, 0.1)
+
+
 def test_alt_test_of_one_group_is_undefined_and_says_so():
     rng = np.random.default_rng(0)
     people = pd.DataFrame(rng.integers(1, 6, (100, 3)))

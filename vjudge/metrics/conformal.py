@@ -55,8 +55,7 @@ def conformal_intervals(
     errors = StandardisedErrors.of(expected, truth, spread, confidence)
     n = len(errors.size)
     # The half width, divided by the scale, is the error of this rank among the n known ones.
-    # Ranks count from 1. Rounding keeps `ceil` from raising a product such as 18.000000000000004.
-    rank = math.ceil(round((n + 1) * confidence, 9))
+    rank = _next_whole((n + 1) * confidence)  # counted from 1
     half_width = errors.scale * np.sort(errors.size)[rank - 1]
     estimate = expected.astype(float)
     bounds = {"estimate": estimate, "low": estimate - half_width, "high": estimate + half_width}
@@ -99,7 +98,7 @@ def conformal_coverage(
     # Leave each item out in turn: its interval is made from the other n - 1 errors, of which it
     # takes the one of rank r = ceil(n * confidence). Among all n errors, this is the one of rank
     # r + 1 if the item's own error is among the r smallest, else the one of rank r.
-    rank = min(math.ceil(round(n * confidence, 9)), n - 1)  # rounded as in `conformal_intervals`
+    rank = min(_next_whole(n * confidence), n - 1)
     limit = np.where(errors.size <= ordered[rank - 1], ordered[rank], ordered[rank - 1])
     inside = errors.size <= limit
     # Each row: its name, which items are inside, and which items count
@@ -148,10 +147,15 @@ class StandardisedErrors:
         is_known = scored.index.isin(size.index)
         caveats = check_random(scored.to_numpy(), is_known, np.arange(len(scored)))
         # Of n errors the one of rank (n + 1) * c must exist: (n + 1) * c <= n, so n >= c / (1 - c)
-        minimum = math.ceil(round(confidence / (1 - confidence), 9))
+        minimum = _next_whole(confidence / (1 - confidence))
         if len(size) < minimum:
             raise ValueError(
                 f"{len(size)} items have a score and a truth: {confidence:.0%} takes {minimum} or"
                 " more"
             )
         return cls(scale, size, caveats)
+
+
+def _next_whole(number: float) -> int:
+    """Round up to a whole number, but not by a rounding error, as in 18.000000000000004."""
+    return math.ceil(round(number, 9))

@@ -41,13 +41,13 @@ def noninferiority_test(lead: Floats, unit: Integers, epsilon: float) -> float:
         return math.nan
     group_sizes = np.bincount(unit)
     n_groups = len(group_sizes)
-    n_ahead = np.count_nonzero(lead > 0)
-    n_behind = np.count_nonzero(lead < 0)
+    n_ahead = int(np.count_nonzero(lead > 0))
+    n_behind = int(np.count_nonzero(lead < 0))
     if min(n_ahead, n_behind) < EXACT_BELOW:
-        # Reduce the numbers of items to those of groups. Rounding goes against the judge.
-        groups_per_item = n_groups / n
-        ahead = math.ceil(n_ahead * groups_per_item)
-        behind = math.floor(n_behind * groups_per_item)
+        # Reduce the numbers of items to those of groups, exactly. Rounding goes against the judge:
+        # `ahead` is rounded up, `behind` down.
+        ahead = -(-n_ahead * n_groups // n)
+        behind = n_behind * n_groups // n
         return exact_p(ahead, behind, n_groups, epsilon)
     if n_groups < 2:
         return math.nan
