@@ -15,7 +15,7 @@ from __future__ import annotations
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from vjudge.lazy import lazy_getattr
+from vjudge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vjudge.analysis import (
@@ -66,10 +66,8 @@ _NAMES = {
     "records": "Criterion Item Pair Rubric",
     "results": "NotComputed Result settings",
 }
-_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 _ROOMS = frozenset(room.name for room in iter_modules(__path__))
-
-__getattr__ = lazy_getattr(__name__, _HOMES, _ROOMS)
+__getattr__, *_ = lazy_names(__name__, _NAMES, _ROOMS)  # `__all__` is for type checkers
 
 
 def __dir__() -> list[str]:

@@ -7,19 +7,21 @@ from importlib import import_module
 from typing import Any
 
 
-def lazy_getattr(
-    package: str, homes: Mapping[str, str], modules: frozenset[str] = frozenset()
-) -> Callable[[str], Any]:
-    """Make a package's `__getattr__`, which imports the module that has a name.
+def lazy_names(
+    package: str, names: Mapping[str, str], modules: frozenset[str] = frozenset()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Make what a package needs in order to import a module when one of its names is first used.
 
     Args:
         package: the package's `__name__`.
-        homes: public name -> the module below the package that defines it, such as "judging.judge".
+        names: module below the package -> the public names that it defines, separated by blanks,
+            such as {"judging.panel": "combine_samples panel"}.
         modules: modules of the package that may be named themselves.
 
     Returns:
-        A function that returns the value of a name, or raises AttributeError.
+        The package's `__getattr__`, `__dir__` and `__all__`, which lists the public names.
     """
+    homes = {name: module for module, text in names.items() for name in text.split()}
 
     def bring(name: str) -> Any:
         if name in homes:
@@ -28,4 +30,4 @@ def lazy_getattr(
             return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return bring
+    return bring, lambda: sorted({*homes, *modules}), list(homes)

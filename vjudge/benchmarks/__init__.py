@@ -16,7 +16,7 @@ Files in reading order:
 A name brings its module when it is first used.
 """
 
-from vjudge.lazy import lazy_getattr
+from vjudge.lazy import lazy_names
 
 _NAMES = {
     "protocols": "BENCHMARKS Benchmark Deviation PROTOCOLS Protocol protocol_table",
@@ -24,6 +24,4 @@ _NAMES = {
     "asking": "reread viescore",
     "run": "run_benchmark",
 }
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-__all__ = list(_HOMES)
-__getattr__, __dir__ = lazy_getattr(__name__, _HOMES), __all__.copy
+__getattr__, __dir__, __all__ = lazy_names(__name__, _NAMES)

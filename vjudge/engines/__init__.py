@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vjudge.lazy import lazy_getattr
+from vjudge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vjudge.engines.engine import Answer, Ask, Engine
@@ -42,6 +42,11 @@ __all__ = [
     "HFEngine",
     "VllmEngine",
 ]
-_HOMES = dict.fromkeys(("Answer", "Ask", "Engine"), "engine")
-_HOMES |= {"HFEngine": "hf", "ServerEngine": "server", "VllmEngine": "vllm", "RayEngine": "ray"}
-__getattr__, __dir__ = lazy_getattr(__name__, _HOMES), __all__.copy
+_NAMES = {
+    "engine": "Answer Ask Engine",
+    "hf": "HFEngine",
+    "server": "ServerEngine",
+    "vllm": "VllmEngine",
+    "ray": "RayEngine",
+}
+__getattr__, __dir__, _ = lazy_names(__name__, _NAMES)  # `__all__` is for type checkers

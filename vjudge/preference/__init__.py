@@ -9,7 +9,7 @@
 A name brings its module when it is first used: `import vjudge.preference` loads no torch.
 """
 
-from vjudge.lazy import lazy_getattr
+from vjudge.lazy import lazy_names
 
 _NAMES = {
     "candidates": "DRAWS draw prompt_of respond",
@@ -19,6 +19,4 @@ _NAMES = {
     "reinforcement": "DEFAULTS grpo",
     "learning": "Round answers_of better_or_liked choosing order_effect overpaid repeats rounds",
 }
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-__all__ = list(_HOMES)
-__getattr__, __dir__ = lazy_getattr(__name__, _HOMES), __all__.copy
+__getattr__, __dir__, __all__ = lazy_names(__name__, _NAMES)

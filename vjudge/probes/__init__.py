@@ -23,7 +23,7 @@ Files in reading order:
 A name brings its module when it is first used.
 """
 
-from vjudge.lazy import lazy_getattr
+from vjudge.lazy import lazy_names
 
 _NAMES = {
     "changes": "PHRASES blanked coarse padded reencoded swapped",
@@ -37,6 +37,4 @@ _NAMES = {
     "pairs": "pairs_of_items position",
     "simulated": "length_power power simulated_length simulated_position",
 }
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-__all__ = list(_HOMES)
-__getattr__, __dir__ = lazy_getattr(__name__, _HOMES), __all__.copy
+__getattr__, __dir__, __all__ = lazy_names(__name__, _NAMES)

@@ -7,7 +7,7 @@
 `pip install 'vjudge[train]'`.
 """
 
-from vjudge.lazy import lazy_getattr
+from vjudge.lazy import lazy_names
 
 _NAMES = {
     "account": "ablations losses read_log training_log",
@@ -16,6 +16,4 @@ _NAMES = {
     "finetune": "fine_tune",
     "recipes": "RECIPES Recipe",
 }
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-__all__ = list(_HOMES)
-__getattr__, __dir__ = lazy_getattr(__name__, _HOMES), __all__.copy
+__getattr__, __dir__, __all__ = lazy_names(__name__, _NAMES)
