@@ -13,6 +13,7 @@ import vjudge as vj
 from validity.simulated import Planted, SimulatedJudge, Truth, collection
 from vjudge import probes
 from vjudge.probes.decisions import PROBE_COLUMNS
+from vjudge.probes.readings import decision
 
 EXACT = Planted(item=0, group=0, noise=0, whole=False)
 
@@ -136,6 +137,17 @@ def test_a_blind_judge_is_found_by_swapped_images_whatever_it_says_of_grey_ones(
     assert (tests["margin"] > 0.2).all()  # a quarter of about .9
     del runs["image_swapped"]
     assert probes.blindness(runs).table.loc[0, "verdict"] != "moves"  # grey alone shows nothing
+
+
+def test_a_judge_without_agreement_has_none_to_lose():
+    """No margin of a slope near or below zero, and no figure in such margins."""
+    rng = np.random.default_rng(0)
+    items = pd.DataFrame({"id": map(str, range(60)), "gold": np.resize([1.0, 2, 3, 4, 5], 60)})
+    run = items.assign(judge="none", score=rng.integers(1, 6, 60), lowest=1, highest=5)
+    result = probes.blindness({"original": run, "image_swapped": run.assign(score=3)})
+    row = result.table.loc[0]
+    assert row["must"] == "move" and np.isnan(row["margin"]) and row["verdict"] == "can't say"
+    assert f"can't say whether agreement is lost ({row['note']})" in decision(row)
 
 
 def test_people_who_rated_stand_for_gold_where_there_is_none(collected, runs_of):

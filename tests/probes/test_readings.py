@@ -8,6 +8,7 @@ from scipy import stats
 import vjudge as vj
 from validity.simulated import Planted, SimulatedJudge, collection
 from vjudge import probes
+from vjudge.probes.readings import _summary
 
 rng = np.random.default_rng(0)
 
@@ -296,3 +297,10 @@ def test_an_example_shows_what_is_changed_and_the_bias_table_what_was_measured()
     assert len(table) == 1 + len(probes.PHRASES) and table["conformity"].between(0, 1).all()
     bare = probes.length(SimulatedJudge(items), items)
     assert not probes.bias_table(bare).computed
+
+
+def test_a_probe_that_ran_in_part_is_named_by_the_cases_that_did_not():
+    rows = pd.DataFrame({"probe": ["blindness"] * 5 + ["position"], "case": list("abcdef")})
+    rows["verdict"] = ["not run", *["can't say"] * 4, "not run"]
+    rows["must"], rows["passes"] = "move", pd.NA
+    assert _summary(rows).endswith(". Not run: a, position; the column note says why")

@@ -31,6 +31,8 @@ from vjudge.probes.systems import self_preference
 from vjudge.records import NAN, unit_of
 from vjudge.results import NotComputed, Result, analysis
 
+NO_AGREEMENT = "without the change no agreement with gold is shown: there is nothing to lose"
+
 # --- the rows of a perturbation
 
 
@@ -133,10 +135,13 @@ def _agreement(runs: ProbeRuns, name: str, items: pd.DataFrame, cells: ProbeRow)
         before = slope(items["before"], gold, group, step=step)
         excess = items["after"] - (1 - required_loss) * items["before"]
         p = slope(excess, gold, group, step=step).p
-        # without agreement before there is nothing to lose
-        effect = effect._replace(p=p if before.low > 0 else NAN)
-        share = f"{required_loss:.0%} of its slope on gold"
-        cells = {**cells, "margin": required_loss * before.effect, "margin_of": share}
+        if before.low > 0:
+            effect = effect._replace(p=p)
+            share = f"{required_loss:.0%} of its slope on gold"
+            cells = {**cells, "margin": required_loss * before.effect, "margin_of": share}
+        else:
+            effect = effect._replace(p=NAN)
+            cells = {**cells, "margin": NAN, "note": NO_AGREEMENT}
     does = f"{kind.does} {{raises}} the slope of scores on gold by {{size}}"
     case = f"{_case(name)}: agreement"
     return runs.row(case, effect, AGREEMENT, kind.must, does, gold=gold, **cells)

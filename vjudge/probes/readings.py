@@ -59,7 +59,8 @@ def decision(row: Mapping[str, Any]) -> str:
             return f", more than {margin}: it moves, as it must"
         if verdict == "stays":
             return f", less than {margin}: it stays, though it must move"
-        return f"; these items can't say whether {margin} is lost{note}"
+        lost = "agreement" if np.isnan(row["margin"]) else margin  # NaN: there is none to lose
+        return f"; these items can't say whether {lost} is lost{note}"
     p = format_p(row["p_holm"])
     if verdict == "stays":
         return f", within the margin of {margin}: it stays, as it must"
@@ -116,7 +117,7 @@ def _summary(rows: pd.DataFrame) -> str:
     """Write the text on one judge with many rows: its tests counted by outcome, and its failures.
 
     At most three failures are stated, those largest in multiples of their margin first. The probes
-    that were not run are named.
+    or cases that were not run are named.
     """
     tests = rows[rows["must"].notna()]
     if tests.empty:
@@ -134,7 +135,10 @@ def _summary(rows: pd.DataFrame) -> str:
         text += ". Against what must be: " + "; ".join(findings[:MAX_ROWS])
         if len(findings) > MAX_ROWS:
             text += f"; and {len(findings) - MAX_ROWS} more"
-    not_run = rows.loc[rows["verdict"] == "not run", "probe"].unique()
+    # a probe of which some cases ran is named by the cases that did not
+    is_skipped = rows["verdict"] == "not run"
+    has_run = rows["probe"].isin(rows.loc[~is_skipped, "probe"])
+    not_run = rows["case"].where(has_run, rows["probe"])[is_skipped].unique()
     if len(not_run):
         text += f". Not run: {', '.join(not_run)}; the column note says why"
     return text
